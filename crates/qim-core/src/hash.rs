@@ -1,0 +1,142 @@
+use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed, xxh3_128};
+
+use crate::{ConversationKey, Message};
+
+/// How many virtual shards a deployment has: 1..=4096, stored with the data and never changed (`QIM_SHARDS`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShardCount(u16);
+
+impl ShardCount {
+    /// The number of shards where nothing is configured.
+    pub const DEFAULT: Self = Self(256);
+
+    /// `None` outside 1..=4096.
+    pub const fn new(count: u16) -> Option<Self> {
+        if matches!(count, 1..=4096) { Some(Self(count)) } else { None }
+    }
+
+    /// The number of shards.
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+
+    /// The shard of a conversation. The same for ever: keys in Redis are named after it.
+    pub fn shard_of(self, key: &ConversationKey) -> u16 {
+        let shard = key.stable_hash() % u64::from(self.0);
+        u16::try_from(shard).expect("a remainder is below its divisor")
+    }
+
+    /// All shards.
+    pub fn all(self) -> impl ExactSizeIterator<Item = u16> + Clone {
+        0..self.0
+    }
+}
+
+impl ConversationKey {
+    /// XXH3-64 of tenant, NUL and conversation. The same for ever: shards and record checksums depend on it.
+    pub fn stable_hash(&self) -> u64 {
+        let mut hash = Xxh3::new();
+        hash.update(self.tenant().as_str().as_bytes());
+        hash.update(b"\0");
+        hash.update(self.conversation().as_bytes());
+        hash.digest()
+    }
+}
+
+/// Stands for (sender, `client_msg_id`) within a conversation: a retry has the fingerprint of the first try. 64 bits:
+/// two messages of one conversation of a million share one with a probability of 3e-8, which the store notices (it
+/// compares the record behind it) and resolves with the next `probe`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fingerprint(pub u64);
+
+impl Fingerprint {
+    /// `probe` counts the other messages that were found behind earlier fingerprints of this one; mostly 0.
+    pub fn of(sender: &str, client_msg_id: &str, probe: u64) -> Self {
+        Self(xxh3_64_with_seed(&joined(sender, client_msg_id), probe))
+    }
+
+    /// As stored: big-endian.
+    pub const fn to_bytes(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
+}
+
+/// The same in 128 bits, for the archive, which does not compare the record behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClientIdHash(pub u128);
+
+impl ClientIdHash {
+    /// XXH3-128 of sender, NUL and id.
+    pub fn of(sender: &str, client_msg_id: &str) -> Self {
+        Self(xxh3_128(&joined(sender, client_msg_id)))
+    }
+
+    /// As stored: big-endian.
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+}
+
+fn joined(sender: &str, client_msg_id: &str) -> Vec<u8> {
+    [sender.as_bytes(), b"\0", client_msg_id.as_bytes()].concat()
+}
+
+/// Identifies what a message says: class, content type and payload. A retry says the same.
+pub fn body_digest(message: &Message) -> u64 {
+    let mut bytes = Vec::with_capacity(message.payload.len() + message.content_type.len() + 2);
+    bytes.push(message.class as u8);
+    bytes.extend_from_slice(message.content_type.as_bytes());
+    bytes.push(0);
+    bytes.extend_from_slice(&message.payload);
+    xxh3_64(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TenantId;
+
+    fn key(tenant: &str, conversation: &str) -> ConversationKey {
+        ConversationKey::new(TenantId::new(tenant).unwrap(), conversation).unwrap()
+    }
+
+    /// These numbers name keys of stored data: when one changes, the code is wrong, not the test.
+    #[test]
+    fn conversation_and_shard_hashes_are_stable_for_ever() {
+        let vectors = [
+            ("default", "conv-1", 0xe1b5_246b_3442_de03, 3),
+            ("acme", "conv-1", 0x4e32_f63d_c283_d080, 128),
+            ("default", "Straße/会话", 0xb819_0cf6_aa66_a69b, 155),
+        ];
+        for (tenant, conversation, hash, shard) in vectors {
+            let key = key(tenant, conversation);
+            assert_eq!(key.stable_hash(), hash, "{key}");
+            assert_eq!(ShardCount::DEFAULT.shard_of(&key), shard, "{key}");
+        }
+        assert_eq!(Fingerprint::of("alice", "id-1", 0).0, 0xe1fb_50b4_3c62_6237);
+        assert_eq!(Fingerprint::of("alice", "id-1", 1).0, 0xf28a_647e_a634_3feb);
+    }
+
+    #[test]
+    fn tenant_and_conversation_do_not_run_together() {
+        assert_ne!(key("ab", "c").stable_hash(), key("a", "bc").stable_hash());
+        assert_ne!(Fingerprint::of("ab", "c", 0), Fingerprint::of("a", "bc", 0));
+    }
+
+    #[test]
+    fn shards_are_used_evenly() {
+        let shards = ShardCount::new(16).unwrap();
+        let mut used = [0_u32; 16];
+        for i in 0..16_000 {
+            used[usize::from(shards.shard_of(&key("default", &format!("conv-{i}"))))] += 1;
+        }
+        assert!(used.iter().all(|n| (850..1150).contains(n)), "{used:?}");
+    }
+
+    #[test]
+    fn a_deployment_has_1_to_4096_shards() {
+        assert_eq!(ShardCount::new(0), None);
+        assert_eq!(ShardCount::new(4097), None);
+        assert_eq!(ShardCount::new(4096).unwrap().all().len(), 4096);
+    }
+}

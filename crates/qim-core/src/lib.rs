@@ -1,0 +1,26 @@
+//! What qim is about, without any I/O: ids, records and their encoding, and the one function that decides when a
+//! record expires.
+//!
+//! Everything here is pure: time is a parameter ([`Clock`]), and nothing reads the environment, the network or a
+//! file.
+
+mod class;
+mod clock;
+pub mod codec;
+mod hash;
+mod ids;
+mod record;
+mod retention;
+mod ttl;
+
+pub use class::{RetentionClass, UnknownClass};
+pub use clock::{Clock, SharedClock, SystemClock, UnixMillis};
+pub use codec::CodecError;
+pub use hash::{ClientIdHash, Fingerprint, ShardCount, body_digest};
+pub use ids::{ConversationKey, InvalidId, TenantId, validate_id};
+pub use record::{DEFAULT_CONTENT_TYPE, Message, Record};
+pub use retention::{
+    DEFAULT_HISTORY_RETENTION_DAYS, DEFAULT_HISTORY_RETENTION_DAYS_MAX, EPHEMERAL_RETENTION,
+    InvalidRetentionDays, RetentionDays, RetentionPolicy,
+};
+pub use ttl::{MAX_TTL_SECS, RowTtl};

@@ -1,0 +1,228 @@
+//! The archive tier: where records stay until their date once they have left the hot window.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use qim_core::{ClientIdHash, ConversationKey, Message, Record, UnixMillis};
+
+/// A record as the hot tier gave it: decoded, and in the encoding that both tiers store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredRecord {
+    /// Its place in the conversation.
+    pub seq: u64,
+    /// What [`qim_core::codec::decode`] makes of `encoded`.
+    pub message: Message,
+    /// What is stored.
+    pub encoded: Bytes,
+}
+
+/// What a [`ArchiveStore::put`] did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PutReport {
+    /// Rows that were not there before.
+    pub written: u64,
+    /// Rows that were there, equal to the byte.
+    pub unchanged: u64,
+    /// Rows among `written` whose TTL the store had to cut short of their date.
+    pub clamped: u64,
+}
+
+/// What is known of an archived row without reading it whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowMark {
+    /// Its place in the conversation.
+    pub seq: u64,
+    /// When it expires; `None`: never by itself.
+    pub expires_at: Option<UnixMillis>,
+    /// [`record_digest`] of its encoded record.
+    pub digest: u64,
+}
+
+/// The lowest record that can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Earliest {
+    /// Its place in the conversation.
+    pub seq: u64,
+    /// Until when it stays the earliest, as records before it do not come back. `None`: until somebody ends it.
+    pub expires_at: Option<UnixMillis>,
+}
+
+/// A message that was committed under this client id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommittedId {
+    /// The seq it was given.
+    pub seq: u64,
+    /// [`qim_core::body_digest`] of the message.
+    pub body_digest: u64,
+    /// The date it was given.
+    pub created_at: UnixMillis,
+    /// When it expires; `None`: never by itself.
+    pub expires_at: Option<UnixMillis>,
+}
+
+/// Which end of a range a read starts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the low end: the records next above `from`.
+    Forwards,
+    /// From the high end: the records next below `below`.
+    Backwards,
+}
+
+/// Which records to read: those with `from <= seq < below`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SeqRange {
+    /// The lowest seq; at least 1.
+    pub from: u64,
+    /// One above the highest seq.
+    pub below: u64,
+}
+
+/// A stored row that is not a record. It is never served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DamagedRow {
+    /// Its place in the conversation.
+    pub seq: u64,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// A page of archived records.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ArchivePage {
+    /// Unexpired records in ascending order of seq, whichever the direction.
+    pub records: Vec<Record>,
+    /// Rows of the page that are damaged.
+    pub damaged: Vec<DamagedRow>,
+    /// Where the rest of the range begins when the read stopped before its end: the next `from` forwards, the next
+    /// `below` backwards. `None`: the whole range was looked at.
+    pub next: Option<u64>,
+}
+
+/// What a [`ArchiveStore::maintain`] did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MaintenanceReport {
+    /// Expired rows deleted.
+    pub rows_deleted: u64,
+    /// Bytes given back to the file system.
+    pub bytes_freed: u64,
+    /// Expired rows are left: call again.
+    pub more: bool,
+}
+
+/// Why the archive did not do what it was asked.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ArchiveError {
+    /// It cannot be reached, is overloaded, or did not answer in time: whether the act happened is unknown. Try again
+    /// later.
+    #[error("the archive is unavailable: {0}")]
+    Unavailable(String),
+    /// There is another record under this seq of this conversation. Nothing was changed. Stop: somebody has to look.
+    #[error("the archive holds another record under seq {seq}")]
+    Conflict {
+        /// The lowest such seq of the batch.
+        seq: u64,
+    },
+    /// The stored data was made by a newer qim. Stop: refuse to start.
+    #[error("the archive has schema version {found}; this qim knows {known}: use a newer one")]
+    SchemaTooNew {
+        /// The stored version.
+        found: u32,
+        /// The newest version this program knows.
+        known: u32,
+    },
+    /// It answers, and refuses: wrong password, missing right, full disk, a statement it does not take. Trying again
+    /// helps only after somebody acted.
+    #[error("the archive refuses: {0}")]
+    Refused(String),
+}
+
+impl ArchiveError {
+    /// Whether the same call may succeed later without anybody acting.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Unavailable(_))
+    }
+}
+
+/// XXH3-64 of an encoded record: what [`RowMark::digest`] is compared with.
+pub fn record_digest(encoded: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(encoded)
+}
+
+/// The archive tier (DESIGN, "Archive tier"): a conversation's records by seq, each gone at its date.
+///
+/// Rules for every implementation, held by the conformance suite in `tests/archive_conformance.rs`:
+///
+/// - **Durable before it says so.** What `put` acknowledged survives the loss of this process.
+/// - **Idempotent.** Repeating any call changes nothing. A record is never replaced by another one.
+/// - **Never past the date.** No read answers a record at or after its `expires_at` by the `now` of the call, whether
+///   or not the row is physically gone. Rows go by themselves within 5 s of their date; a held record (`expires_at`
+///   is `None`) never does.
+/// - **Bounded.** Every call ends within the configured timeout with [`ArchiveError::Unavailable`] at the latest,
+///   whatever the server does; every read touches a bounded number of rows.
+/// - **Lazy.** Opening a store does not need its server: it connects on the first call, and again after it was lost.
+#[async_trait]
+pub trait ArchiveStore: Send + Sync + 'static {
+    /// Connects, and creates or migrates the schema. Called at start; a caller goes on without the archive when this
+    /// is [`ArchiveError::Unavailable`], since every other call does the same first where it has not been done.
+    async fn prepare(&self) -> Result<(), ArchiveError>;
+
+    /// Whether it answers now.
+    async fn ping(&self) -> Result<(), ArchiveError>;
+
+    /// Copies records of one conversation: at most 512, ascending by seq. Each row lives for the time its record has
+    /// left at `now` ([`qim_core::RowTtl`]); one that has expired is written to go at once, or not at all. Remembers
+    /// the client id of each for 90 days after its `created_at` (whether or not the record lives that long), and
+    /// raises the high-water mark. [`ArchiveError::Conflict`] where another record stands under one of the seqs:
+    /// then no row is changed.
+    async fn put(
+        &self,
+        conversation: &ConversationKey,
+        records: &[StoredRecord],
+        now: UnixMillis,
+    ) -> Result<PutReport, ArchiveError>;
+
+    /// The marks of the unexpired rows with `from <= seq < below`, ascending; the range is at most 512 wide.
+    async fn marks(
+        &self,
+        conversation: &ConversationKey,
+        range: SeqRange,
+        now: UnixMillis,
+    ) -> Result<Vec<RowMark>, ArchiveError>;
+
+    /// Up to `limit` (1..=500) unexpired records of the range, from the end that `direction` names, and no more than
+    /// about 3 MiB of them (but at least one). Damaged rows count towards `limit`.
+    async fn read(
+        &self,
+        conversation: &ConversationKey,
+        range: SeqRange,
+        direction: Direction,
+        limit: usize,
+        now: UnixMillis,
+    ) -> Result<ArchivePage, ArchiveError>;
+
+    /// The lowest unexpired record of the range; `None` when there is none.
+    async fn earliest(
+        &self,
+        conversation: &ConversationKey,
+        range: SeqRange,
+        now: UnixMillis,
+    ) -> Result<Option<Earliest>, ArchiveError>;
+
+    /// For each id (1..=500): what was committed under it up to 90 days ago, in their order.
+    async fn find_client_ids(
+        &self,
+        conversation: &ConversationKey,
+        ids: &[ClientIdHash],
+        now: UnixMillis,
+    ) -> Result<Vec<Option<CommittedId>>, ArchiveError>;
+
+    /// The highest seq ever put, whether or not its record has expired; 0 for a conversation that never had one.
+    async fn high_water(&self, conversation: &ConversationKey) -> Result<u64, ArchiveError>;
+
+    /// How many unexpired records it holds.
+    async fn count(&self, conversation: &ConversationKey, now: UnixMillis) -> Result<u64, ArchiveError>;
+
+    /// A bounded piece of the store's own upkeep: deletes expired rows where the server does not do it by itself, and
+    /// gives their space back. Safe to call from several processes.
+    async fn maintain(&self, now: UnixMillis) -> Result<MaintenanceReport, ArchiveError>;
+}
