@@ -45,8 +45,9 @@ apt_install() {
     export QIM_APT_UPDATED=1
   fi
   hold_services "${packages[@]}"
-  # RUNLEVEL=1: where there is no systemd, invoke-rc.d starts nothing in single-user mode.
-  as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+  # RUNLEVEL and PREVLEVEL: where systemd is installed but does not run, invoke-rc.d takes this for single-user mode
+  # and starts nothing. Where it starts a service all the same, release_services stops that.
+  as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 PREVLEVEL=N \
     apt-get -qq -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "${packages[@]}" >&2 ||
     die $EX_UNAVAILABLE "apt-get could not install ${packages[*]}"
   release_services "${packages[@]}"
@@ -129,7 +130,7 @@ need_java17() {
 find_java17() {
   local java places=("${JAVA_HOME:-}/bin/java" "$(command -v java || true)")
   for java in "${places[@]}" /usr/lib/jvm/*17*/bin/java /opt/*17*/bin/java; do
-    if [[ -x $java ]] && "$java" -version 2>&1 | grep -q 'version "17\.'; then
+    if [[ -x $java && $("$java" -version 2>&1) == *'version "17.'* ]]; then
       echo "$java"
       return
     fi

@@ -15,14 +15,11 @@
 //!
 //! The dates stand at fixed places so that Lua scripts can read them. The seq is not in it: the place where a record
 //! is stored says it. The conversation's hash is in the checksum, so that a record under another conversation's key is
-//! found out. A collected record leaves the single byte [`TOMBSTONE`] in the hot tier.
+//! found out.
 
 use bytes::Bytes;
 
 use crate::{ConversationKey, DEFAULT_CONTENT_TYPE, Message, RetentionClass, UnixMillis};
-
-/// What stands in the hot tier where a record was collected and its place must stay.
-pub const TOMBSTONE: &[u8] = &[0];
 
 const FORMAT: u8 = 1;
 const CLASS_MASK: u8 = 0b0000_0011;

@@ -69,11 +69,11 @@ fn a_record_of_another_conversation_is_found_out() {
 }
 
 #[test]
-fn a_format_of_the_future_and_a_tombstone_are_named() {
+fn a_format_of_the_future_and_a_stump_are_named() {
     let mut encoded = encode(&conversation(), &message());
     encoded[0] = 2;
     assert_eq!(decode(&conversation(), &encoded.into()), Err(CodecError::UnknownFormat(2)));
-    assert_eq!(decode(&conversation(), &Bytes::from_static(TOMBSTONE)), Err(CodecError::Truncated(1)));
+    assert_eq!(decode(&conversation(), &Bytes::from_static(&[0])), Err(CodecError::Truncated(1)));
 }
 
 proptest! {

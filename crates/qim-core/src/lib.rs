@@ -7,6 +7,7 @@
 mod class;
 mod clock;
 pub mod codec;
+mod endpoint;
 mod hash;
 mod ids;
 mod record;
@@ -16,11 +17,12 @@ mod ttl;
 pub use class::{RetentionClass, UnknownClass};
 pub use clock::{Clock, SharedClock, SystemClock, UnixMillis};
 pub use codec::CodecError;
+pub use endpoint::{ArchiveUrl, InvalidUrl, RedisUrl, ScyllaUrl};
 pub use hash::{ClientIdHash, Fingerprint, ShardCount, body_digest};
 pub use ids::{ConversationKey, InvalidId, TenantId, validate_id};
 pub use record::{DEFAULT_CONTENT_TYPE, Message, Record};
 pub use retention::{
     DEFAULT_HISTORY_RETENTION_DAYS, DEFAULT_HISTORY_RETENTION_DAYS_MAX, EPHEMERAL_RETENTION,
-    InvalidRetentionDays, RetentionDays, RetentionPolicy,
+    InvalidRetentionDays, PeerRetention, RetentionDays, RetentionPolicy,
 };
 pub use ttl::{MAX_TTL_SECS, RowTtl};

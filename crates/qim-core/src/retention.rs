@@ -66,6 +66,15 @@ impl FromStr for RetentionDays {
     }
 }
 
+/// The retention that another daemon says it runs with (SPEC A12).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerRetention {
+    /// `role:instance`.
+    pub peer: String,
+    /// What it reads from `QIM_DEFAULT_HISTORY_RETENTION_DAYS`, as it told it.
+    pub days: String,
+}
+
 /// Decides when a record expires; the only thing that does, for both tiers (SPEC A2).
 ///
 /// [`RetentionPolicy::default`] never expires anything of class `default` (SPEC A7): whoever assembles a service says

@@ -1,1 +1,30 @@
-//! qim-testkit
+//! What the tests share: real servers on free loopback ports, daemons as processes, a clock that stands still, and a
+//! proxy that breaks connections. There are no mocks.
+//!
+//! Everything is blocking and ends with its owner, so that it serves tests with and without a runtime. What goes wrong
+//! here is a panic with what the test's author needs to know.
+
+mod clock;
+mod cql;
+mod daemon;
+mod eventually;
+mod fault_proxy;
+mod http;
+mod ports;
+mod process;
+mod redis_cluster;
+mod redis_server;
+mod resp;
+mod samples;
+
+pub use clock::FakeClock;
+pub use cql::{cql_keyspace_url, cql_url};
+pub use daemon::{Daemon, Ended, Launch};
+pub use eventually::{eventually, eventually_async};
+pub use fault_proxy::{FaultMode, FaultProxy};
+pub use http::{HttpAnswer, http_get};
+pub use ports::free_port;
+pub use redis_cluster::RedisCluster;
+pub use redis_server::{RedisOptions, RedisServer};
+pub use resp::Reply;
+pub use samples::Samples;

@@ -1,1 +1,75 @@
-//! qim-writer
+//! The writer: the gRPC service `qim.v1.History`, and the loops that collect expired records (SPEC A9) and report.
+
+mod gc;
+mod metrics;
+mod report;
+mod server;
+mod service;
+
+use std::sync::Arc;
+
+use qim_daemon::{Condition, Daemon, Phase, PhaseSpec, RetentionWatch, Schedule, WriterConfig};
+use qim_store::TieredMessageStore;
+use qim_store::tiered::TierOptions;
+
+use crate::gc::GcTask;
+use crate::metrics::WriterMetrics;
+use crate::report::ReportTask;
+use crate::server::Server;
+use crate::service::History;
+
+/// What other daemons know this one as.
+const ROLE: &str = "writer";
+
+/// What ends first when the daemon is asked to: requests, then loops.
+pub const PHASES: [PhaseSpec; 2] =
+    [PhaseSpec { name: "requests", share: 4 }, PhaseSpec { name: "loops", share: 1 }];
+
+/// Starts all parts of the writer.
+pub async fn start(daemon: Daemon<WriterConfig>, [requests, loops]: [Phase; 2]) -> anyhow::Result<()> {
+    let shared = &daemon.config.shared;
+    let store = open_tiers(&daemon).await?;
+    let metrics = Arc::new(daemon.metrics.register(WriterMetrics::new));
+
+    let history = History::new(store.clone(), &daemon.config, daemon.clock.clone(), metrics.clone());
+    let server = Server::bind(&daemon.config, history, daemon.readiness.clone()).await?;
+    let token = requests.token().clone();
+    requests.spawn("grpc", server.serve(token));
+
+    let collect = GcTask::new(store.hot().clone(), daemon.clock.clone(), metrics.clone());
+    daemon.driver.start(&loops, Schedule::every(daemon.config.gc_interval), collect);
+    let report = ReportTask::new(store.clone(), &daemon, metrics);
+    daemon.driver.start(&loops, Schedule::every(report::INTERVAL), report);
+
+    let watch =
+        RetentionWatch::new(&daemon.metrics, daemon.readiness.clone(), shared.default_history_retention);
+    let (hot, clock, instance) = (store.hot().clone(), daemon.clock.clone(), shared.instance.clone());
+    let days = shared.default_history_retention;
+    let watching = watch.task(move || {
+        let (hot, now, instance) = (hot.clone(), clock.now(), instance.clone());
+        async move { Ok(hot.exchange_retention(ROLE, &instance, days, now).await?) }
+    });
+    daemon.driver.start(&loops, Schedule::every(qim_daemon::RETENTION_WATCH_INTERVAL), watching);
+    Ok(())
+}
+
+async fn open_tiers(daemon: &Daemon<WriterConfig>) -> anyhow::Result<TieredMessageStore> {
+    let shared = &daemon.config.shared;
+    let opened = TieredMessageStore::open(TierOptions {
+        redis_url: &shared.redis_url,
+        redis_timeout: shared.redis_timeout,
+        shards: shared.shards,
+        archive_url: &shared.archive_url,
+        archive_timeout: shared.archive_timeout,
+        retention: shared.default_history_retention,
+        hot_window: shared.hot_window,
+    })
+    .await?;
+    for warning in opened.warnings {
+        tracing::warn!(warning, "hot tier");
+    }
+    if let Some(reason) = opened.archive_unavailable {
+        daemon.readiness.set("archive", Condition::Degraded(reason));
+    }
+    Ok(opened.store)
+}

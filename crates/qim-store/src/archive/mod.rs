@@ -1,8 +1,52 @@
 //! The archive tier: where records stay until their date once they have left the hot window.
 
+mod cql;
+mod page;
+mod row;
+mod sqlite;
+
+use std::sync::Arc;
+use std::time::Duration;
+
 use async_trait::async_trait;
 use bytes::Bytes;
-use qim_core::{ClientIdHash, ConversationKey, Message, Record, UnixMillis};
+use qim_core::{ArchiveUrl, ClientIdHash, ConversationKey, Message, Record, UnixMillis};
+
+pub use cql::ScyllaArchive;
+pub use sqlite::SqliteArchive;
+
+/// Most records in one [`ArchiveStore::put`].
+pub const PUT_RECORDS_MAX: usize = 512;
+/// Widest range of one [`ArchiveStore::marks`].
+pub const MARKS_WIDTH_MAX: u64 = 512;
+/// Most records in one [`ArchiveStore::read`].
+pub const READ_RECORDS_MAX: usize = 500;
+/// Most ids in one [`ArchiveStore::find_client_ids`].
+pub const FIND_CLIENT_IDS_MAX: usize = 500;
+/// How long after its `created_at` the client id of a record is remembered.
+pub const CLIENT_ID_RETENTION: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+
+/// How a store is used, whichever it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArchiveOptions {
+    /// The longest that one call takes (`QIM_ARCHIVE_TIMEOUT`).
+    pub timeout: Duration,
+}
+
+impl Default for ArchiveOptions {
+    /// Five seconds: longer than a healthy archive ever takes, and short enough for a caller to wait.
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(5) }
+    }
+}
+
+/// The archive that `url` names. Does not connect yet: see [`ArchiveStore::prepare`].
+pub fn open(url: &ArchiveUrl, options: ArchiveOptions) -> Result<Arc<dyn ArchiveStore>, ArchiveError> {
+    Ok(match url {
+        ArchiveUrl::Scylla(url) => Arc::new(ScyllaArchive::open(url, options)?),
+        ArchiveUrl::Sqlite(path) => Arc::new(SqliteArchive::open(path, options)),
+    })
+}
 
 /// A record as the hot tier gave it: decoded, and in the encoding that both tiers store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +62,7 @@ pub struct StoredRecord {
 /// What a [`ArchiveStore::put`] did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PutReport {
-    /// Rows that were not there before.
+    /// Rows that were not there before. A record that has expired counts here whether or not the store wrote it.
     pub written: u64,
     /// Rows that were there, equal to the byte.
     pub unchanged: u64,

@@ -1,0 +1,159 @@
+//! Which shards this archiver works on. Each archiver takes its fair share, so that many share the work and none is
+//! needed twice; a lease that is not renewed runs out, and another takes the shard.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use qim_core::SharedClock;
+use qim_daemon::{ArchiverConfig, Daemon, Outcome, PeriodicTask, TaskError};
+use qim_store::RedisMessageStore;
+use qim_store::hot::{Fence, HotError};
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::ArchiverMetrics;
+
+/// How long a shard waits for another archiver when this one vanished.
+const LEASE: Duration = Duration::from_secs(15);
+/// Three chances to renew before a lease runs out.
+pub(crate) const RENEWAL: Duration = Duration::from_secs(4);
+/// Leases taken or renewed at once.
+const CONCURRENCY: usize = 32;
+
+/// The leases held. Clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct Held(Arc<Mutex<BTreeMap<u16, Fence>>>);
+
+impl Held {
+    pub(crate) fn all(&self) -> Vec<Fence> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// This lease was found to be another's now.
+    pub(crate) fn lost(&self, fence: &Fence) {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.get(&fence.shard) == Some(fence) {
+            held.remove(&fence.shard);
+        }
+    }
+
+    fn took(&self, fence: Fence) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(fence.shard, fence);
+    }
+}
+
+/// Takes, renews and gives back leases.
+pub(crate) struct LeaseTask {
+    hot: RedisMessageStore,
+    held: Held,
+    instance: String,
+    clock: SharedClock,
+    metrics: Arc<ArchiverMetrics>,
+}
+
+impl LeaseTask {
+    pub(crate) fn new(
+        hot: RedisMessageStore,
+        held: Held,
+        daemon: &Daemon<ArchiverConfig>,
+        metrics: Arc<ArchiverMetrics>,
+    ) -> Self {
+        Self {
+            hot,
+            held,
+            instance: daemon.config.shared.instance.clone(),
+            clock: daemon.clock.clone(),
+            metrics,
+        }
+    }
+
+    /// Gives everything back when `token` says so, so that another archiver need not wait.
+    pub(crate) fn release_at_end(
+        &self,
+        token: CancellationToken,
+    ) -> impl Future<Output = anyhow::Result<()>> + Send + 'static {
+        let (hot, held, instance) = (self.hot.clone(), self.held.clone(), self.instance.clone());
+        async move {
+            token.cancelled().await;
+            release(&hot, &held, held.all()).await?;
+            hot.withdraw_archiver(&instance).await?;
+            Ok(())
+        }
+    }
+
+    /// Renews what is held; what cannot be renewed is lost.
+    async fn renew(&self) -> Result<(), HotError> {
+        stream::iter(self.held.all())
+            .map(Ok)
+            .try_for_each_concurrent(CONCURRENCY, |fence| async move {
+                if self.hot.acquire_lease(fence.shard, Some(&fence), LEASE).await?.as_ref() != Some(&fence) {
+                    tracing::warn!(shard = fence.shard, "lease lost");
+                    self.held.lost(&fence);
+                }
+                Ok(())
+            })
+            .await
+    }
+
+    /// Takes shards that nobody holds, up to `wanted` more. Each archiver starts elsewhere, so that they do not all ask
+    /// for the same ones.
+    async fn take(&self, wanted: usize) -> Result<(), HotError> {
+        let held: Vec<u16> = self.held.all().iter().map(|fence| fence.shard).collect();
+        let shards = self.hot.shards().get();
+        let offset = u16::try_from(
+            self.instance.bytes().fold(7_u32, |hash, byte| (hash * 31 + u32::from(byte)) % 65_521),
+        )
+        .expect("below 65536");
+        let free: Vec<u16> = (0..shards)
+            .map(|i| (i + offset % shards) % shards)
+            .filter(|shard| !held.contains(shard))
+            .collect();
+        let mut left = wanted;
+        for chunk in free.chunks(CONCURRENCY) {
+            if left == 0 {
+                break;
+            }
+            let taken: Vec<Fence> = stream::iter(chunk.iter().copied().take(left))
+                .map(|shard| self.hot.acquire_lease(shard, None, LEASE))
+                .buffer_unordered(CONCURRENCY)
+                .try_filter_map(|fence| std::future::ready(Ok(fence)))
+                .try_collect()
+                .await?;
+            left -= taken.len();
+            taken.into_iter().for_each(|fence| self.held.took(fence));
+        }
+        Ok(())
+    }
+}
+
+async fn release(hot: &RedisMessageStore, held: &Held, fences: Vec<Fence>) -> Result<(), HotError> {
+    stream::iter(fences)
+        .map(Ok)
+        .try_for_each_concurrent(CONCURRENCY, |fence| async move {
+            held.lost(&fence);
+            hot.release_lease(&fence).await
+        })
+        .await
+}
+
+impl PeriodicTask for LeaseTask {
+    fn name(&self) -> &'static str {
+        "lease"
+    }
+
+    async fn run_once(&mut self) -> Result<Outcome, TaskError> {
+        let alive = self.hot.announce_archiver(&self.instance, self.clock.now(), LEASE).await?;
+        self.renew().await?;
+        let share = usize::from(self.hot.shards().get()).div_ceil(alive);
+        let held = self.held.all();
+        if held.len() > share {
+            release(&self.hot, &self.held, held[share..].to_vec()).await?;
+        } else {
+            self.take(share - held.len()).await?;
+        }
+        #[allow(clippy::cast_precision_loss, reason = "at most 4096")]
+        self.metrics.leases.set(self.held.all().len() as f64);
+        Ok(Outcome::Idle)
+    }
+}

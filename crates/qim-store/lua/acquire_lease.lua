@@ -1,0 +1,17 @@
+-- Takes or renews the lease of a shard. The lease's value is the fencing token, which grows with every new holder;
+-- the scripts that move marks compare it, so that an archiver that slept through its lease can do no harm.
+--
+-- KEYS  1 lease  2 fencing counter
+-- ARGV  1 the token held so far, or ''  2 how long it lasts, ms
+-- Returns the token, or '' where another holds the lease.
+local holder = redis.call('GET', KEYS[1])
+if holder then
+  if holder ~= ARGV[1] then
+    return ''
+  end
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  return holder
+end
+local token = tostring(redis.call('INCR', KEYS[2]))
+redis.call('SET', KEYS[1], token, 'PX', ARGV[2])
+return token

@@ -1,0 +1,31 @@
+-- Moves the archived mark of one conversation up, for the archiver that holds the lease of its shard.
+--
+-- KEYS  1 conversation  2 unarchived  3 stats  4 lease  5 trim  6 set aside
+-- ARGV  1 storage id  2 fencing token  3 the new mark  4 now, ms
+-- Returns {'ok', archived, last}, {'fenced'} or {'corrupt', reason}. The mark never goes back.
+if redis.call('GET', KEYS[4]) ~= ARGV[2] then
+  return { 'fenced' }
+end
+local h, reason = load_header(KEYS[1])
+if not h then
+  return { 'corrupt', reason or 'there is no conversation' }
+end
+local mark = tonumber(ARGV[3])
+if mark > h.last then
+  return { 'corrupt', 'the archive holds seqs that were never committed here' }
+end
+local before = h.archived
+h.archived = math.max(h.archived, mark)
+redis.call('LSET', KEYS[1], 0, pack_header(h))
+redis.call('HINCRBY', KEYS[3], 'unarchived', before - h.archived)
+redis.call('HDEL', KEYS[6], ARGV[1] .. '\0')
+-- A trim that had to wait for the archive need not wait any longer.
+if h.floor <= h.last then
+  redis.call('ZADD', KEYS[5], created_at(redis.call('LINDEX', KEYS[1], 1)), ARGV[1])
+end
+if h.archived == h.last then
+  redis.call('ZREM', KEYS[2], ARGV[1])
+else
+  redis.call('ZADD', KEYS[2], ARGV[4], ARGV[1])
+end
+return { 'ok', h.archived, h.last }

@@ -1,0 +1,89 @@
+-- Removes records that have left the hot window from the front of one conversation, together with their entries in
+-- the expiry index (SPEC A16), for the archiver that holds the lease of its shard. Nothing goes before its archive
+-- copy is durable or it has expired (SPEC A20): `archived` says so, and the archiver has read the copies back.
+--
+-- KEYS  1 conversation  2 fingerprints  3 msghistorygc  4 unarchived  5 trim  6 stats  7 lease
+-- ARGV  1 storage id  2 fencing token  3 now, ms  4 cutoff: created_at of the youngest to go, ms
+--       5 the highest seq that may go  6 the floor that must still stand
+--       7 the score in the trim index of a conversation whose front is due and may not go yet
+-- Returns {'ok', removed, floor, last, 1 when the next one may be due too}, {'fenced'}, {'floor', seq} or
+-- {'corrupt', reason}. At most 512 a call.
+local MAX = 512
+
+if redis.call('GET', KEYS[7]) ~= ARGV[2] then
+  return { 'fenced' }
+end
+local h, reason = load_header(KEYS[1])
+if reason then
+  return { 'corrupt', reason }
+end
+if not h then
+  redis.call('ZREM', KEYS[5], ARGV[1])
+  return { 'ok', 0, 1, 0, 0 }
+end
+local now, cutoff, upto = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+if h.floor ~= tonumber(ARGV[6]) then
+  return { 'floor', h.floor }
+end
+
+local function may_go(value, seq)
+  if is_tombstone(value) then
+    return created_at(value) <= cutoff
+  end
+  if not is_record(value) or created_at(value) > cutoff then
+    return false
+  end
+  local expiry = expires_at(value)
+  return seq <= h.archived or (expiry ~= 0 and expiry <= now)
+end
+
+local values = redis.call('LRANGE', KEYS[1], 1, math.min(MAX, upto - h.floor + 1))
+local removed, collected, entries = 0, 0, {}
+for i = 1, #values do
+  local seq = h.floor + removed
+  if not may_go(values[i], seq) then
+    break
+  end
+  removed = removed + 1
+  if is_tombstone(values[i]) then
+    collected = collected + 1
+  elseif expires_at(values[i]) ~= 0 then
+    entries[#entries + 1] = ARGV[1] .. '\0' .. string.format('%.0f', seq)
+  end
+end
+
+local archived_before = h.archived
+if removed > 0 then
+  h.floor = h.floor + removed
+  h.live = math.max(h.live, h.floor)
+  h.archived = math.max(h.archived, h.floor - 1)
+  h.tombstones = h.tombstones - collected
+  sweep_fingerprints(h, KEYS[2])
+  flush_buckets(h, KEYS[2])
+  if #entries > 0 then
+    redis.call('ZREM', KEYS[3], unpack(entries))
+  end
+  redis.call('LPOP', KEYS[1], removed + 1)
+  redis.call('LPUSH', KEYS[1], pack_header(h))
+  redis.call('HINCRBY', KEYS[6], 'hot', collected - removed)
+  redis.call('HINCRBY', KEYS[6], 'unarchived', archived_before - h.archived)
+  if h.archived == h.last then
+    redis.call('ZREM', KEYS[4], ARGV[1])
+  end
+end
+
+local more = 0
+if h.floor > h.last then
+  redis.call('ZREM', KEYS[5], ARGV[1])
+else
+  local front = created_at(redis.call('LINDEX', KEYS[1], 1))
+  if front <= cutoff then
+    if removed > 0 and h.floor <= h.archived then
+      more = 1
+    else
+      front = ARGV[7]
+    end
+  end
+  redis.call('ZADD', KEYS[5], front, ARGV[1])
+end
+return { 'ok', removed, h.floor, h.last, more }

@@ -1,0 +1,172 @@
+//! The archive in a cluster that speaks CQL: `ScyllaDB`, or Cassandra 4 and up.
+
+mod buckets;
+mod client_ids;
+mod connector;
+mod error;
+mod link;
+mod put;
+mod read;
+mod schema;
+mod statements;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use qim_core::{ClientIdHash, ConversationKey, ScyllaUrl, UnixMillis};
+use tokio::time;
+
+use self::connector::Connector;
+use super::page::{self, PageBuilder, assert_batch};
+use super::row::Row;
+use super::{
+    ArchiveError, ArchiveOptions, ArchivePage, ArchiveStore, CommittedId, Direction, Earliest,
+    FIND_CLIENT_IDS_MAX, MARKS_WIDTH_MAX, MaintenanceReport, PutReport, RowMark, SeqRange, StoredRecord,
+};
+
+/// The archive in a cluster that speaks CQL.
+pub struct ScyllaArchive {
+    timeout: Duration,
+    connector: Arc<Connector>,
+}
+
+impl ScyllaArchive {
+    /// The archive in this keyspace, to which the first call connects. The name of the keyspace is not case-sensitive,
+    /// as usual in CQL.
+    pub fn open(url: &ScyllaUrl, options: ArchiveOptions) -> Result<Self, ArchiveError> {
+        let mut url = url.clone();
+        url.keyspace.make_ascii_lowercase();
+        // It becomes part of statements.
+        if !url.keyspace.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+            return Err(ArchiveError::Refused(format!("{:?} is not the name of a keyspace", url.keyspace)));
+        }
+        let ArchiveOptions { timeout } = options;
+        Ok(Self { timeout, connector: Arc::new(Connector::new(url, timeout)) })
+    }
+
+    /// Ends within the timeout, whatever the server does.
+    async fn within<T>(
+        &self,
+        call: impl Future<Output = Result<T, ArchiveError>>,
+    ) -> Result<T, ArchiveError> {
+        time::timeout(self.timeout, call).await.unwrap_or_else(|_| {
+            Err(ArchiveError::Unavailable(format!("no answer within {:?}", self.timeout)))
+        })
+    }
+}
+
+#[async_trait]
+impl ArchiveStore for ScyllaArchive {
+    async fn prepare(&self) -> Result<(), ArchiveError> {
+        self.within(async { self.connector.link().await.map(drop) }).await
+    }
+
+    async fn ping(&self) -> Result<(), ArchiveError> {
+        self.within(async {
+            let link = self.connector.link().await?;
+            link.rows::<(i32,)>(&link.statements.schema_version, ()).await.map(drop)
+        })
+        .await
+    }
+
+    async fn put(
+        &self,
+        conversation: &ConversationKey,
+        records: &[StoredRecord],
+        now: UnixMillis,
+    ) -> Result<PutReport, ArchiveError> {
+        assert_batch(records);
+        if records.is_empty() {
+            return Ok(PutReport::default());
+        }
+        let rows: Vec<Row> = records.iter().map(Row::of).collect();
+        self.within(async {
+            let link = self.connector.link().await?;
+            put::put(&link, conversation, &rows, now).await
+        })
+        .await
+    }
+
+    async fn marks(
+        &self,
+        conversation: &ConversationKey,
+        range: SeqRange,
+        now: UnixMillis,
+    ) -> Result<Vec<RowMark>, ArchiveError> {
+        assert!(range.below.saturating_sub(range.from) <= MARKS_WIDTH_MAX, "a range of marks is narrow");
+        self.within(async {
+            let link = self.connector.link().await?;
+            read::marks(&link, conversation, range, now).await
+        })
+        .await
+    }
+
+    async fn read(
+        &self,
+        conversation: &ConversationKey,
+        range: SeqRange,
+        direction: Direction,
+        limit: usize,
+        now: UnixMillis,
+    ) -> Result<ArchivePage, ArchiveError> {
+        self.within(async {
+            let link = self.connector.link().await?;
+            let page = PageBuilder::new(conversation, range, direction, limit, now);
+            Ok(read::page(&link, page, conversation, direction, now).await?.page)
+        })
+        .await
+    }
+
+    async fn earliest(
+        &self,
+        conversation: &ConversationKey,
+        range: SeqRange,
+        now: UnixMillis,
+    ) -> Result<Option<Earliest>, ArchiveError> {
+        self.within(async {
+            let link = self.connector.link().await?;
+            page::earliest(range, |rest| {
+                let page = PageBuilder::new(conversation, rest, Direction::Forwards, 1, now);
+                read::page(&link, page, conversation, Direction::Forwards, now)
+            })
+            .await
+        })
+        .await
+    }
+
+    async fn find_client_ids(
+        &self,
+        conversation: &ConversationKey,
+        ids: &[ClientIdHash],
+        now: UnixMillis,
+    ) -> Result<Vec<Option<CommittedId>>, ArchiveError> {
+        assert!(ids.len() <= FIND_CLIENT_IDS_MAX, "at most {FIND_CLIENT_IDS_MAX} ids are looked up at once");
+        self.within(async {
+            let link = self.connector.link().await?;
+            client_ids::find(&link, conversation, ids, now).await
+        })
+        .await
+    }
+
+    async fn high_water(&self, conversation: &ConversationKey) -> Result<u64, ArchiveError> {
+        self.within(async {
+            let link = self.connector.link().await?;
+            put::high_water(&link, conversation).await
+        })
+        .await
+    }
+
+    async fn count(&self, conversation: &ConversationKey, now: UnixMillis) -> Result<u64, ArchiveError> {
+        self.within(async {
+            let link = self.connector.link().await?;
+            read::count(&link, conversation, now).await
+        })
+        .await
+    }
+
+    /// Nothing to do: rows go by their TTL.
+    async fn maintain(&self, _now: UnixMillis) -> Result<MaintenanceReport, ArchiveError> {
+        Ok(MaintenanceReport::default())
+    }
+}

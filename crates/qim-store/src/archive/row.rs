@@ -1,0 +1,47 @@
+//! What both implementations make of a record before they write it.
+
+use bytes::Bytes;
+use qim_core::{ClientIdHash, UnixMillis, body_digest};
+
+use super::{StoredRecord, record_digest};
+
+/// What of a record goes into an archive, whichever it is.
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    pub(super) seq: u64,
+    pub(super) created_at: UnixMillis,
+    pub(super) expires_at: Option<UnixMillis>,
+    pub(super) digest: u64,
+    pub(super) encoded: Bytes,
+    pub(super) client_id: ClientIdHash,
+    pub(super) body_digest: u64,
+}
+
+impl Row {
+    pub(super) fn of(record: &StoredRecord) -> Self {
+        let message = &record.message;
+        Self {
+            seq: record.seq,
+            created_at: message.created_at,
+            expires_at: message.expires_at,
+            digest: record_digest(&record.encoded),
+            encoded: record.encoded.clone(),
+            client_id: ClientIdHash::of(&message.sender, &message.client_msg_id),
+            body_digest: body_digest(message),
+        }
+    }
+
+    pub(super) fn is_expired(&self, now: UnixMillis) -> bool {
+        self.expires_at.is_some_and(|expires_at| now >= expires_at)
+    }
+}
+
+/// A seq, or a bound of a range, as databases store it.
+pub(super) fn signed(seq: u64) -> i64 {
+    i64::try_from(seq).unwrap_or(i64::MAX)
+}
+
+/// A stored seq.
+pub(super) fn unsigned(seq: i64) -> u64 {
+    u64::try_from(seq).unwrap_or(0)
+}

@@ -1,0 +1,184 @@
+//! The archive in one `SQLite` file: the default on one machine. Both daemons open the same file.
+
+mod database;
+mod put;
+mod queries;
+mod readers;
+mod statements;
+mod upkeep;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use qim_core::{ClientIdHash, ConversationKey, UnixMillis};
+use rusqlite::Connection;
+use tokio::time::Instant;
+
+use self::database::Database;
+use self::readers::Readers;
+use self::writer::Writer;
+use super::page::{self, Page, PageBuilder, assert_batch};
+use super::row::Row;
+use super::{
+    ArchiveError, ArchiveOptions, ArchivePage, ArchiveStore, CommittedId, Direction, Earliest,
+    FIND_CLIENT_IDS_MAX, MARKS_WIDTH_MAX, MaintenanceReport, PutReport, RowMark, SeqRange, StoredRecord,
+};
+
+/// The archive in one file. One connection writes, in a thread of its own, and a few read.
+pub struct SqliteArchive {
+    timeout: Duration,
+    /// The file and its schema were there once.
+    is_prepared: AtomicBool,
+    writer: Writer,
+    readers: Readers,
+}
+
+impl SqliteArchive {
+    /// The archive in this file, which the first call opens or creates.
+    pub fn open(path: impl AsRef<Path>, options: ArchiveOptions) -> Self {
+        let ArchiveOptions { timeout } = options;
+        // Waiting for the other daemon's transaction ends before the caller stops waiting, so that he learns why.
+        let database = Arc::new(Database::new(PathBuf::from(path.as_ref()), timeout * 3 / 4));
+        Self {
+            timeout,
+            is_prepared: AtomicBool::new(false),
+            writer: Writer::start(database.clone()),
+            readers: Readers::new(database),
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.timeout
+    }
+
+    async fn prepare_by(&self, deadline: Instant) -> Result<(), ArchiveError> {
+        if !self.is_prepared.load(Ordering::Acquire) {
+            self.writer.write(deadline, |_| Ok(())).await?;
+            self.is_prepared.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    async fn read_by<T, F>(&self, deadline: Instant, act: F) -> Result<T, ArchiveError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    {
+        self.prepare_by(deadline).await?;
+        self.readers.read(deadline, act).await
+    }
+
+    async fn page(
+        &self,
+        conversation: &ConversationKey,
+        range: SeqRange,
+        direction: Direction,
+        (limit, now): (usize, UnixMillis),
+        deadline: Instant,
+    ) -> Result<Page, ArchiveError> {
+        let conversation = conversation.clone();
+        self.read_by(deadline, move |connection| {
+            let page = PageBuilder::new(&conversation, range, direction, limit, now);
+            queries::page(connection, page, &conversation, direction, now)
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl ArchiveStore for SqliteArchive {
+    async fn prepare(&self) -> Result<(), ArchiveError> {
+        self.prepare_by(self.deadline()).await
+    }
+
+    async fn ping(&self) -> Result<(), ArchiveError> {
+        self.read_by(self.deadline(), |connection| {
+            connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
+        })
+        .await
+    }
+
+    async fn put(
+        &self,
+        conversation: &ConversationKey,
+        records: &[StoredRecord],
+        now: UnixMillis,
+    ) -> Result<PutReport, ArchiveError> {
+        assert_batch(records);
+        if records.is_empty() {
+            return Ok(PutReport::default());
+        }
+        let conversation = conversation.clone();
+        let rows: Vec<Row> = records.iter().map(Row::of).collect();
+        let put = move |connection: &Connection| put::put(connection, &conversation, &rows, now);
+        self.writer.write(self.deadline(), put).await
+    }
+
+    async fn marks(
+        &self,
+        conversation: &ConversationKey,
+        range: SeqRange,
+        now: UnixMillis,
+    ) -> Result<Vec<RowMark>, ArchiveError> {
+        assert!(range.below.saturating_sub(range.from) <= MARKS_WIDTH_MAX, "a range of marks is narrow");
+        let conversation = conversation.clone();
+        let marks = move |connection: &Connection| queries::marks(connection, &conversation, range, now);
+        self.read_by(self.deadline(), marks).await
+    }
+
+    async fn read(
+        &self,
+        conversation: &ConversationKey,
+        range: SeqRange,
+        direction: Direction,
+        limit: usize,
+        now: UnixMillis,
+    ) -> Result<ArchivePage, ArchiveError> {
+        let page = self.page(conversation, range, direction, (limit, now), self.deadline()).await?;
+        Ok(page.page)
+    }
+
+    async fn earliest(
+        &self,
+        conversation: &ConversationKey,
+        range: SeqRange,
+        now: UnixMillis,
+    ) -> Result<Option<Earliest>, ArchiveError> {
+        let deadline = self.deadline();
+        page::earliest(range, |rest| self.page(conversation, rest, Direction::Forwards, (1, now), deadline))
+            .await
+    }
+
+    async fn find_client_ids(
+        &self,
+        conversation: &ConversationKey,
+        ids: &[ClientIdHash],
+        now: UnixMillis,
+    ) -> Result<Vec<Option<CommittedId>>, ArchiveError> {
+        assert!(ids.len() <= FIND_CLIENT_IDS_MAX, "at most {FIND_CLIENT_IDS_MAX} ids are looked up at once");
+        let (conversation, ids) = (conversation.clone(), ids.to_vec());
+        let find =
+            move |connection: &Connection| queries::find_client_ids(connection, &conversation, &ids, now);
+        self.read_by(self.deadline(), find).await
+    }
+
+    async fn high_water(&self, conversation: &ConversationKey) -> Result<u64, ArchiveError> {
+        let conversation = conversation.clone();
+        let high_water = move |connection: &Connection| queries::high_water(connection, &conversation);
+        self.read_by(self.deadline(), high_water).await
+    }
+
+    async fn count(&self, conversation: &ConversationKey, now: UnixMillis) -> Result<u64, ArchiveError> {
+        let conversation = conversation.clone();
+        let count = move |connection: &Connection| queries::count(connection, &conversation, now);
+        self.read_by(self.deadline(), count).await
+    }
+
+    async fn maintain(&self, now: UnixMillis) -> Result<MaintenanceReport, ArchiveError> {
+        upkeep::maintain(&self.writer, &self.readers, now, self.timeout / 2, self.deadline()).await
+    }
+}

@@ -1,0 +1,93 @@
+use qim_core::{ConversationKey, UnixMillis};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::statements::{
+    INSERT_CONVERSATION, INSERT_RECORD, RAISE_HIGH_WATER, SELECT_CONVERSATION, SELECT_DIGESTS,
+    UPSERT_CLIENT_ID,
+};
+use super::writer::Fault;
+use crate::archive::page::client_id_expires_at;
+use crate::archive::row::{Row, signed, unsigned};
+use crate::archive::{ArchiveError, PutReport};
+
+/// The act of a [`super::super::ArchiveStore::put`], inside a transaction. Rows ascend by seq, and there is one.
+pub(super) fn put(
+    connection: &Connection,
+    conversation: &ConversationKey,
+    rows: &[Row],
+    now: UnixMillis,
+) -> Result<PutReport, Fault> {
+    let (first, last) = (rows[0].seq, rows[rows.len() - 1].seq);
+    let names = params![conversation.tenant().as_str(), conversation.conversation()];
+    let known = connection
+        .prepare_cached(SELECT_CONVERSATION)?
+        .query_row(names, |row| Ok((row.get::<_, i64>(0)?, row.get(1)?)))
+        .optional()?;
+    let missing = match known {
+        Some((id, _)) => missing_rows(connection, id, rows)?,
+        None => rows.iter().collect(),
+    };
+    let (id, high_water) = match known {
+        Some(known) => known,
+        None => (insert_conversation(connection, conversation, last)?, signed(last)),
+    };
+    // One that has expired is not written: it would be deleted again with the next upkeep.
+    for row in missing.iter().filter(|row| !row.is_expired(now)) {
+        connection.prepare_cached(INSERT_RECORD)?.execute(params![
+            id,
+            signed(row.seq),
+            row.expires_at.map(UnixMillis::as_i64),
+            row.digest.cast_signed(),
+            &row.encoded[..],
+        ])?;
+    }
+    for row in rows.iter().filter(|row| now < client_id_expires_at(row.created_at)) {
+        connection.prepare_cached(UPSERT_CLIENT_ID)?.execute(params![
+            id,
+            row.client_id.to_bytes(),
+            signed(row.seq),
+            row.body_digest.cast_signed(),
+            row.created_at.as_i64(),
+            row.expires_at.map(UnixMillis::as_i64),
+        ])?;
+    }
+    if unsigned(high_water) < last {
+        connection.prepare_cached(RAISE_HIGH_WATER)?.execute(params![id, signed(last)])?;
+    }
+    debug_assert!(first <= last);
+    let written = missing.len() as u64;
+    Ok(PutReport { written, unchanged: rows.len() as u64 - written, clamped: 0 })
+}
+
+/// Those of `rows` that are not there. Fails when another record stands under the seq of one.
+fn missing_rows<'a>(
+    connection: &Connection,
+    conversation: i64,
+    rows: &'a [Row],
+) -> Result<Vec<&'a Row>, Fault> {
+    let mut statement = connection.prepare_cached(SELECT_DIGESTS)?;
+    let bounds = params![conversation, signed(rows[0].seq), signed(rows[rows.len() - 1].seq)];
+    let mut stored = statement.query_map(bounds, |row| Ok((unsigned(row.get(0)?), row.get::<_, i64>(1)?)))?;
+    let mut next = stored.next().transpose()?;
+    let mut missing = Vec::new();
+    for row in rows {
+        while next.is_some_and(|(seq, _)| seq < row.seq) {
+            next = stored.next().transpose()?;
+        }
+        match next {
+            Some((seq, digest)) if seq == row.seq && digest.cast_unsigned() == row.digest => {}
+            Some((seq, _)) if seq == row.seq => return Err(Fault::Archive(ArchiveError::Conflict { seq })),
+            _ => missing.push(row),
+        }
+    }
+    Ok(missing)
+}
+
+fn insert_conversation(
+    connection: &Connection,
+    conversation: &ConversationKey,
+    high_water: u64,
+) -> rusqlite::Result<i64> {
+    let values = params![conversation.tenant().as_str(), conversation.conversation(), signed(high_water)];
+    connection.prepare_cached(INSERT_CONVERSATION)?.query_row(values, |row| row.get(0))
+}

@@ -1,0 +1,49 @@
+//! Every SQL statement: one file each in `sql/`, with its contract in its head.
+
+macro_rules! statements {
+    ($($name:ident = $file:literal),+ $(,)?) => {
+        $(pub(super) const $name: &str =
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/sql/", $file));)+
+
+        #[cfg(test)]
+        const FILES: &[&str] = &[$($file),+];
+    };
+}
+
+statements! {
+    SETTINGS = "settings.sql",
+    SCHEMA_1 = "schema_1.sql",
+    SELECT_CONVERSATION = "select_conversation.sql",
+    INSERT_CONVERSATION = "insert_conversation.sql",
+    RAISE_HIGH_WATER = "raise_high_water.sql",
+    SELECT_DIGESTS = "select_digests.sql",
+    SELECT_MARKS = "select_marks.sql",
+    SELECT_RECORDS_FORWARDS = "select_records_forwards.sql",
+    SELECT_RECORDS_BACKWARDS = "select_records_backwards.sql",
+    COUNT_RECORDS = "count_records.sql",
+    INSERT_RECORD = "insert_record.sql",
+    UPSERT_CLIENT_ID = "upsert_client_id.sql",
+    SELECT_CLIENT_ID = "select_client_id.sql",
+    DELETE_EXPIRED_RECORDS = "delete_expired_records.sql",
+    DELETE_FORGOTTEN_CLIENT_IDS = "delete_forgotten_client_ids.sql",
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_sql_file_is_listed_and_has_a_head() {
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/sql");
+        let mut found: Vec<String> = std::fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        for file in &found {
+            let text = std::fs::read_to_string(format!("{directory}/{file}")).unwrap();
+            assert!(text.starts_with("-- "), "{file} does not say what it is for");
+        }
+        let mut listed = super::FILES.to_vec();
+        listed.sort_unstable();
+        found.sort_unstable();
+        assert_eq!(found, listed);
+    }
+}

@@ -1,0 +1,269 @@
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use qim_core::{ConversationKey, Fingerprint, Message, RetentionClass, UnixMillis, codec};
+use redis::Value;
+
+use super::{HotError, HotValue, RedisMessageStore, SCRIPT_RECORDS_MAX, corrupt};
+
+/// How often a commit is tried again when another writer changed the conversation between two tries.
+const ATTEMPTS_MAX: usize = 32;
+const DAY: Duration = Duration::from_hours(24);
+
+/// A message to commit. Its expiry is not part of it: the store's policy decides that. Ids and content type must have
+/// been validated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Draft {
+    /// Who sent it.
+    pub sender: String,
+    /// Identifies it for its sender within the conversation.
+    pub client_msg_id: String,
+    /// How long it is kept.
+    pub class: RetentionClass,
+    /// What the payload is.
+    pub content_type: String,
+    /// The body.
+    pub payload: Bytes,
+    /// When it was produced; its record is dated no earlier than the one before it.
+    pub created_at: UnixMillis,
+}
+
+/// What became of a draft.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Committed {
+    /// Its place in the conversation.
+    pub seq: u64,
+    /// It had been committed before; nothing was written now.
+    pub duplicate: bool,
+    /// The dates of its record; `None` for a duplicate whose record has been collected since.
+    pub dates: Option<Dates>,
+}
+
+/// When a record was created and when it expires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dates {
+    /// When it was produced.
+    pub created_at: UnixMillis,
+    /// When it expires; `None`: never by itself.
+    pub expires_at: Option<UnixMillis>,
+}
+
+/// Why a batch was not committed. Nothing of it was.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CommitError {
+    /// The client id of a draft was used before for a message that says something else.
+    #[error("the client_msg_id was used before, for a message with another body (seq {seq})")]
+    AlreadyExists {
+        /// Which draft of the batch, from 0.
+        index: usize,
+        /// The message that has the id; 0 where it is an earlier one of the same batch.
+        seq: u64,
+    },
+    /// The hot floor moved since the caller read it, so that what it asked the archive may be out of date.
+    #[error("the hot floor moved to {floor}")]
+    FloorMoved {
+        /// Where it is now.
+        floor: u64,
+    },
+    /// The hot tier failed.
+    #[error(transparent)]
+    Hot(#[from] HotError),
+}
+
+/// A draft that has not been found committed yet.
+struct Pending<'a> {
+    index: usize,
+    draft: &'a Draft,
+    probe: u64,
+}
+
+enum Reply {
+    Committed(u64),
+    Known(Vec<(usize, u64, Vec<u8>)>),
+    OlderThan(UnixMillis),
+}
+
+impl RedisMessageStore {
+    /// Commits drafts of one conversation (at most 500), all or none, in their order: gives them seqs without a gap,
+    /// dates and expiries, registers expiries for GC (SPEC A8, A18), and marks the conversation for the archiver, in
+    /// one atomic step. A draft that was committed before is answered as it was then. `floor`, where given, must still
+    /// be the hot floor.
+    pub async fn commit(
+        &self,
+        conversation: &ConversationKey,
+        drafts: &[Draft],
+        now: UnixMillis,
+        floor: Option<u64>,
+    ) -> Result<Vec<Committed>, CommitError> {
+        assert!(!drafts.is_empty() && drafts.len() <= SCRIPT_RECORDS_MAX, "1..=512 drafts");
+        let (mut pending, repeats) = distinct(drafts)?;
+        let mut answers: Vec<Option<Committed>> = vec![None; drafts.len()];
+        let mut not_before = UnixMillis::EPOCH;
+        for _ in 0..ATTEMPTS_MAX {
+            if pending.is_empty() {
+                break;
+            }
+            let messages = self.date(conversation, &pending, not_before);
+            match self.call_commit(conversation, &pending, &messages, now, floor).await? {
+                Reply::OlderThan(date) => not_before = date,
+                Reply::Known(known) => settle_known(conversation, known, &mut pending, &mut answers)?,
+                Reply::Committed(first) => {
+                    for ((pending, message), seq) in pending.drain(..).zip(&messages).zip(first..) {
+                        answers[pending.index] =
+                            Some(Committed { seq, duplicate: false, dates: Some(dates(message)) });
+                    }
+                }
+            }
+        }
+        if !pending.is_empty() {
+            return Err(HotError::Unavailable("the conversation is too busy".into()).into());
+        }
+        for (index, original) in repeats {
+            answers[index] = answers[original].clone().map(|answer| Committed { duplicate: true, ..answer });
+        }
+        Ok(answers.into_iter().map(|answer| answer.expect("every draft is answered")).collect())
+    }
+
+    /// The messages as they will be stored: none older than `not_before` or the one ahead of it.
+    fn date(
+        &self,
+        conversation: &ConversationKey,
+        pending: &[Pending<'_>],
+        not_before: UnixMillis,
+    ) -> Vec<Message> {
+        let mut latest = not_before;
+        let message = |Pending { draft, .. }: &Pending<'_>| {
+            latest = latest.max(draft.created_at);
+            Message {
+                sender: draft.sender.clone(),
+                client_msg_id: draft.client_msg_id.clone(),
+                class: draft.class,
+                created_at: latest,
+                expires_at: self.retention.expires_at(draft.class, conversation.tenant(), latest),
+                content_type: draft.content_type.clone(),
+                payload: draft.payload.clone(),
+            }
+        };
+        pending.iter().map(message).collect()
+    }
+
+    async fn call_commit(
+        &self,
+        conversation: &ConversationKey,
+        pending: &[Pending<'_>],
+        messages: &[Message],
+        now: UnixMillis,
+        floor: Option<u64>,
+    ) -> Result<Reply, CommitError> {
+        let keys = self.keys(conversation);
+        let mut call = self.scripts.commit_messages.prepare_invoke();
+        call.key(keys.records()).key(keys.fingerprints());
+        call.key(keys.shard.gc()).key(keys.shard.unarchived()).key(keys.shard.trim()).key(keys.shard.stats());
+        call.arg(&keys.id).arg(now.get()).arg(floor.map_or(String::new(), |floor| floor.to_string()));
+        for (pending, message) in pending.iter().zip(messages) {
+            let fingerprint = Fingerprint::of(&message.sender, &message.client_msg_id, pending.probe);
+            call.arg(&fingerprint.to_bytes()[..]);
+            match self.gc_date(message) {
+                Some(date) => call.arg(date.get()),
+                None => call.arg("-"),
+            };
+            call.arg(codec::encode(conversation, message)).arg(message.created_at.get());
+        }
+        let reply: Vec<Value> = self.connection.script(&call).await?;
+        parse_reply(conversation, reply)
+    }
+
+    /// When GC has to collect the record; `None` where it never expires, or where trimming comes first (SPEC A18).
+    fn gc_date(&self, message: &Message) -> Option<UnixMillis> {
+        let expires_at = message.expires_at?;
+        let retention = expires_at.since(message.created_at);
+        let trimmed_first = self.trim_window.is_some_and(|window| retention >= window + DAY);
+        (!trimmed_first).then_some(expires_at)
+    }
+}
+
+fn dates(message: &Message) -> Dates {
+    Dates { created_at: message.created_at, expires_at: message.expires_at }
+}
+
+/// The drafts to commit, and for each that repeats an earlier one of the batch, which.
+#[allow(clippy::type_complexity, reason = "a pair of lists, named in the sentence above")]
+fn distinct(drafts: &[Draft]) -> Result<(Vec<Pending<'_>>, Vec<(usize, usize)>), CommitError> {
+    let mut first: HashMap<(&str, &str), usize> = HashMap::with_capacity(drafts.len());
+    let (mut pending, mut repeats) = (Vec::with_capacity(drafts.len()), Vec::new());
+    for (index, draft) in drafts.iter().enumerate() {
+        match first.get(&(draft.sender.as_str(), draft.client_msg_id.as_str())) {
+            None => {
+                first.insert((&draft.sender, &draft.client_msg_id), index);
+                pending.push(Pending { index, draft, probe: 0 });
+            }
+            Some(&original) if says_the_same(draft, &drafts[original]) => repeats.push((index, original)),
+            Some(_) => return Err(CommitError::AlreadyExists { index, seq: 0 }),
+        }
+    }
+    Ok((pending, repeats))
+}
+
+fn says_the_same(a: &Draft, b: &Draft) -> bool {
+    a.class == b.class && a.content_type == b.content_type && a.payload == b.payload
+}
+
+/// Answers the drafts behind whose fingerprint a message was found, and takes them off the list.
+fn settle_known(
+    conversation: &ConversationKey,
+    known: Vec<(usize, u64, Vec<u8>)>,
+    pending: &mut Vec<Pending<'_>>,
+    answers: &mut [Option<Committed>],
+) -> Result<(), CommitError> {
+    for (position, seq, value) in known {
+        let waiting = &mut pending[position];
+        let (index, draft) = (waiting.index, waiting.draft);
+        if value.is_empty() {
+            answers[index] = Some(Committed { seq, duplicate: true, dates: None });
+            continue;
+        }
+        let HotValue::Record(found) = HotValue::parse(conversation, seq, value) else {
+            return Err(corrupt(conversation, format!("the record at seq {seq} cannot be read")).into());
+        };
+        let found = found.message;
+        if found.sender != draft.sender || found.client_msg_id != draft.client_msg_id {
+            // Another message has the same fingerprint: go on with the next one.
+            waiting.probe += 1;
+        } else if found.class == draft.class
+            && found.content_type == draft.content_type
+            && found.payload == draft.payload
+        {
+            answers[index] = Some(Committed { seq, duplicate: true, dates: Some(dates(&found)) });
+        } else {
+            return Err(CommitError::AlreadyExists { index, seq });
+        }
+    }
+    pending.retain(|pending| answers[pending.index].is_none());
+    Ok(())
+}
+
+fn parse_reply(conversation: &ConversationKey, reply: Vec<Value>) -> Result<Reply, CommitError> {
+    let mut reply = reply.into_iter();
+    let mut next = || reply.next().ok_or_else(|| HotError::Refused("commit_messages: short reply".into()));
+    let kind: String = read(next()?)?;
+    match kind.as_str() {
+        "ok" => Ok(Reply::Committed(read(next()?)?)),
+        "date" => Ok(Reply::OlderThan(UnixMillis::new(read(next()?)?))),
+        "floor" => Err(CommitError::FloorMoved { floor: read(next()?)? }),
+        "corrupt" => Err(corrupt(conversation, read::<String>(next()?)?).into()),
+        "known" => {
+            let mut known = Vec::new();
+            while let Ok(position) = next() {
+                let position: usize = read(position)?;
+                known.push((position - 1, read(next()?)?, read(next()?)?));
+            }
+            Ok(Reply::Known(known))
+        }
+        other => Err(HotError::Refused(format!("commit_messages: unknown reply {other:?}")).into()),
+    }
+}
+
+pub(super) fn read<T: redis::FromRedisValue>(value: Value) -> Result<T, HotError> {
+    T::from_redis_value(value).map_err(|error| HotError::Refused(format!("unexpected reply: {error}")))
+}

@@ -1,0 +1,127 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use qim_core::RedisUrl;
+use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
+use redis::cluster::ClusterClient;
+use redis::cluster_async::ClusterConnection;
+use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
+use redis::{
+    Client, Cmd, FromRedisValue, IntoConnectionInfo, Pipeline, RedisFuture, ScriptInvocation, Value,
+};
+use tokio::sync::OnceCell;
+
+use super::HotError;
+
+/// One server or a cluster. Connects on the first call and again after it was lost; every call has a deadline.
+#[derive(Clone)]
+pub(super) struct Connection {
+    target: Target,
+    deadline: Duration,
+}
+
+#[derive(Clone)]
+enum Target {
+    Single(ConnectionManager),
+    Cluster { client: Arc<ClusterClient>, connection: Arc<OnceCell<ClusterConnection>> },
+}
+
+impl Connection {
+    pub(super) fn open(url: &RedisUrl, timeout: Duration) -> Result<Self, HotError> {
+        let target = match url {
+            RedisUrl::Single(url) => {
+                let info = url.as_str().into_connection_info()?.set_tcp_settings(tcp_settings(timeout));
+                let config = ConnectionManagerConfig::new()
+                    .set_connection_timeout(Some(timeout))
+                    .set_response_timeout(Some(timeout))
+                    .set_min_delay(Duration::from_millis(20))
+                    .set_max_delay(Duration::from_millis(500));
+                Target::Single(ConnectionManager::new_lazy_with_config(Client::open(info)?, config)?)
+            }
+            RedisUrl::Cluster(nodes) => {
+                let client = ClusterClient::builder(nodes.iter().map(String::as_str))
+                    .connection_timeout(timeout)
+                    .response_timeout(timeout)
+                    .tcp_settings(tcp_settings(timeout))
+                    .build()?;
+                Target::Cluster { client: Arc::new(client), connection: Arc::new(OnceCell::new()) }
+            }
+        };
+        Ok(Self { target, deadline: timeout })
+    }
+
+    pub(super) async fn script<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, HotError> {
+        self.with_deadline(async {
+            let mut live = self.live().await?;
+            Ok(call.invoke_async(&mut live).await?)
+        })
+        .await
+    }
+
+    pub(super) async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, HotError> {
+        self.with_deadline(async {
+            let mut live = self.live().await?;
+            Ok(command.query_async(&mut live).await?)
+        })
+        .await
+    }
+
+    async fn live(&self) -> Result<Live, HotError> {
+        Ok(match &self.target {
+            Target::Single(connection) => Live::Single(connection.clone()),
+            Target::Cluster { client, connection } => {
+                Live::Cluster(connection.get_or_try_init(|| client.get_async_connection()).await?.clone())
+            }
+        })
+    }
+
+    async fn with_deadline<T>(&self, call: impl Future<Output = Result<T, HotError>>) -> Result<T, HotError> {
+        match tokio::time::timeout(self.deadline, call).await {
+            Ok(result) => result,
+            Err(_) => Err(HotError::Unavailable(format!("no answer within {:?}", self.deadline))),
+        }
+    }
+}
+
+/// A peer that vanished without a word is noticed: by keepalive when idle, by unacknowledged data when not.
+fn tcp_settings(timeout: Duration) -> TcpSettings {
+    let keepalive =
+        TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
+    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+    #[cfg(target_os = "linux")]
+    let settings = settings.set_user_timeout(timeout.max(Duration::from_secs(1)) * 2);
+    settings
+}
+
+enum Live {
+    Single(ConnectionManager),
+    Cluster(ClusterConnection),
+}
+
+impl ConnectionLike for Live {
+    fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, Value> {
+        match self {
+            Self::Single(connection) => connection.req_packed_command(cmd),
+            Self::Cluster(connection) => connection.req_packed_command(cmd),
+        }
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        match self {
+            Self::Single(connection) => connection.req_packed_commands(pipeline, offset, count),
+            Self::Cluster(connection) => connection.req_packed_commands(pipeline, offset, count),
+        }
+    }
+
+    fn get_db(&self) -> i64 {
+        match self {
+            Self::Single(connection) => connection.get_db(),
+            Self::Cluster(connection) => connection.get_db(),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+use std::collections::HashMap;
+use std::time::Duration;
+
+use qim_core::{PeerRetention, RetentionDays, UnixMillis};
+
+use super::keys::{DEPLOYMENT, RETENTION};
+use super::{HotError, RedisMessageStore};
+
+/// The layout of keys and values that this program reads and writes.
+const LAYOUT: u16 = 1;
+/// The oldest Redis that has all that the scripts use.
+const REDIS_MAJOR_MIN: u32 = 7;
+/// A daemon that was not heard of for this long no longer counts.
+const PEER_FRESH: Duration = Duration::from_mins(1);
+
+/// Why this Redis cannot be worked with as it is. Starting again helps only after somebody acted.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum DeploymentError {
+    /// The data was laid out for another number of shards.
+    #[error(
+        "QIM_SHARDS: \"{configured}\" is not the number of shards that the data in Redis was made with, {stored}"
+    )]
+    Shards {
+        /// What the daemon was given.
+        configured: u16,
+        /// What is stored.
+        stored: u16,
+    },
+    /// The data was laid out by a newer qim.
+    #[error("Redis holds data of layout {stored}; this qim knows {LAYOUT}: use a newer one")]
+    LayoutTooNew {
+        /// What is stored.
+        stored: u16,
+    },
+    /// The server is too old, or set up to lose data.
+    #[error("{0}")]
+    Unfit(String),
+    /// The hot tier failed.
+    #[error(transparent)]
+    Hot(#[from] HotError),
+}
+
+impl RedisMessageStore {
+    /// Checks that this Redis holds data of this deployment (or none yet), and that it neither evicts nor is too old.
+    /// Answers what does not keep data as safe as it could, for a warning.
+    pub async fn join_deployment(&self) -> Result<Vec<String>, DeploymentError> {
+        let mut stored = redis::cmd("HMGET");
+        stored.arg(DEPLOYMENT).arg("layout").arg("shards");
+        let mut facts: (Option<u16>, Option<u16>) = self.connection.command(&stored).await?;
+        if facts.0.is_none() || facts.1.is_none() {
+            for (field, value) in [("layout", LAYOUT), ("shards", self.shards().get())] {
+                let mut once = redis::cmd("HSETNX");
+                self.connection.command::<()>(once.arg(DEPLOYMENT).arg(field).arg(value)).await?;
+            }
+            facts = self.connection.command(&stored).await?;
+        }
+        let (layout, shards) = (facts.0.unwrap_or(0), facts.1.unwrap_or(0));
+        if layout > LAYOUT {
+            return Err(DeploymentError::LayoutTooNew { stored: layout });
+        }
+        if shards != self.shards().get() {
+            return Err(DeploymentError::Shards { configured: self.shards().get(), stored: shards });
+        }
+        self.check_server().await
+    }
+
+    async fn check_server(&self) -> Result<Vec<String>, DeploymentError> {
+        let info: String = self.connection.command(redis::cmd("INFO").arg("server")).await?;
+        let version = info.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap_or("0").trim();
+        let major: u32 = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
+        if major < REDIS_MAJOR_MIN {
+            return Err(DeploymentError::Unfit(format!("Redis {version} is too old: use 7.0 or newer")));
+        }
+        let mut settings = redis::cmd("CONFIG");
+        settings.arg("GET").arg("maxmemory-policy").arg("maxmemory").arg("appendonly");
+        let settings: HashMap<String, String> = match self.connection.command(&settings).await {
+            Ok(settings) => settings,
+            // Managed servers hide CONFIG; that is no reason not to run, but somebody should know.
+            Err(HotError::Refused(reason)) => {
+                return Ok(vec![format!("Redis settings cannot be checked: {reason}")]);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let is = |name: &str, value: &str| settings.get(name).is_some_and(|set| set == value);
+        if !is("maxmemory-policy", "noeviction") {
+            let policy = settings.get("maxmemory-policy").map_or("unknown", String::as_str);
+            return Err(DeploymentError::Unfit(format!(
+                "Redis evicts data when memory is short (maxmemory-policy {policy}): CONFIG SET maxmemory-policy noeviction"
+            )));
+        }
+        let mut warnings = Vec::new();
+        if !is("appendonly", "yes") {
+            warnings.push(
+                "Redis keeps no append-only file: a restart loses the hot tier. Set appendonly yes".into(),
+            );
+        }
+        if is("maxmemory", "0") {
+            warnings.push(
+                "Redis has no memory limit: set maxmemory, so that it refuses before the system kills it"
+                    .into(),
+            );
+        }
+        Ok(warnings)
+    }
+
+    /// Tells the other daemons which retention this one runs with (SPEC A12), and answers what they told.
+    pub async fn exchange_retention(
+        &self,
+        role: &str,
+        instance: &str,
+        days: RetentionDays,
+        now: UnixMillis,
+    ) -> Result<Vec<PeerRetention>, HotError> {
+        let own = format!("{role}:{instance}");
+        self.note(RETENTION, &own, &format!("{days}:{now}")).await?;
+        let told: HashMap<String, String> =
+            self.connection.command(redis::cmd("HGETALL").arg(RETENTION)).await?;
+        let mut peers = Vec::new();
+        for (peer, value) in told {
+            let (days, heard) = value.split_once(':').unwrap_or((&value, "0"));
+            let heard = UnixMillis::new(heard.parse().unwrap_or(0));
+            if now.since(heard) > PEER_FRESH {
+                self.connection.command::<()>(redis::cmd("HDEL").arg(RETENTION).arg(&peer)).await?;
+            } else if peer != own {
+                peers.push(PeerRetention { peer, days: days.to_owned() });
+            }
+        }
+        peers.sort_by(|a, b| a.peer.cmp(&b.peer));
+        Ok(peers)
+    }
+
+    /// Takes this daemon's retention back when it stops.
+    pub async fn withdraw_retention(&self, role: &str, instance: &str) -> Result<(), HotError> {
+        self.connection.command(redis::cmd("HDEL").arg(RETENTION).arg(format!("{role}:{instance}"))).await
+    }
+}

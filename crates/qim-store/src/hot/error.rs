@@ -1,0 +1,68 @@
+use std::time::Duration;
+
+use qim_core::ConversationKey;
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+/// Why the hot tier did not do what it was asked.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum HotError {
+    /// It cannot be reached or did not answer in time: whether the act happened is unknown. Repeat it later; every act
+    /// is harmless when repeated.
+    #[error("the hot tier is unavailable: {0}")]
+    Unavailable(String),
+    /// Redis is at its memory limit. Nothing was changed, and nothing stored will be deleted to make room (SPEC C5).
+    #[error("the hot tier is at its memory limit")]
+    OutOfMemory,
+    /// What is stored for this conversation contradicts itself. Nothing was changed. Somebody has to look.
+    #[error("conversation {conversation} is damaged in the hot tier: {reason}")]
+    Corrupt {
+        /// Which conversation.
+        conversation: ConversationKey,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Another archiver holds the lease of the shard now: stop working on it.
+    #[error("the lease of the shard is held by another archiver")]
+    Fenced,
+    /// It answers, and refuses: wrong password, missing right, a setting that qim cannot work with. Trying again helps
+    /// only after somebody acted.
+    #[error("the hot tier refuses: {0}")]
+    Refused(String),
+}
+
+impl HotError {
+    /// How long to wait before trying again, where that can help without anybody acting.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Unavailable(_) => Some(Duration::from_millis(500)),
+            // Trim and expiry give memory back, but not at once.
+            Self::OutOfMemory => Some(Duration::from_secs(5)),
+            Self::Corrupt { .. } | Self::Fenced | Self::Refused(_) => None,
+        }
+    }
+}
+
+impl From<RedisError> for HotError {
+    fn from(error: RedisError) -> Self {
+        // Inside a script the code of the error that stopped it stands at the start of its text.
+        let text = error.to_string();
+        if error.code() == Some("OOM") || text.contains("OOM command not allowed") {
+            return Self::OutOfMemory;
+        }
+        match error.kind() {
+            ErrorKind::Server(
+                ServerErrorKind::BusyLoading
+                | ServerErrorKind::ClusterDown
+                | ServerErrorKind::MasterDown
+                | ServerErrorKind::TryAgain
+                | ServerErrorKind::Moved
+                | ServerErrorKind::Ask
+                | ServerErrorKind::ReadOnly,
+            )
+            | ErrorKind::Io
+            | ErrorKind::ClusterConnectionNotFound => Self::Unavailable(text),
+            _ if error.is_timeout() || error.is_connection_dropped() => Self::Unavailable(text),
+            _ => Self::Refused(text),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+use std::collections::BTreeMap;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use qim_core::{ConversationKey, UnixMillis};
+
+use super::keys::{ConversationKeys, ShardKeys, parse_member};
+use super::{HotError, RedisMessageStore, SCRIPT_RECORDS_MAX};
+
+/// Conversations collected at once.
+const CONCURRENCY: usize = 16;
+
+/// What a GC pass over one shard did (SPEC A9, A17).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GcReport {
+    /// Expired records removed: result 1.
+    pub collected: u64,
+    /// Entries whose record is held or not due; put right: result 0.
+    pub not_due: u64,
+    /// Entries without a record, cleared: result 2.
+    pub stale: u64,
+    /// Entries set aside as corrupt; nothing of theirs was deleted.
+    pub set_aside: u64,
+    /// The batch was full: more may be due.
+    pub more: bool,
+}
+
+impl GcReport {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            collected: self.collected + other.collected,
+            not_due: self.not_due + other.not_due,
+            stale: self.stale + other.stale,
+            set_aside: self.set_aside + other.set_aside,
+            more: self.more || other.more,
+        }
+    }
+}
+
+impl RedisMessageStore {
+    /// Collects one batch of a shard's records that are due at `now`. One bad entry never stops the rest (SPEC A17).
+    pub async fn collect_expired(&self, shard: u16, now: UnixMillis) -> Result<GcReport, HotError> {
+        let shard = ShardKeys(shard);
+        let mut due = redis::cmd("ZRANGE");
+        due.arg(shard.gc())
+            .arg("-inf")
+            .arg(now.get())
+            .arg("BYSCORE")
+            .arg("LIMIT")
+            .arg(0)
+            .arg(SCRIPT_RECORDS_MAX);
+        let members: Vec<Vec<u8>> = self.connection.command(&due).await?;
+        let more = members.len() == SCRIPT_RECORDS_MAX;
+        let mut report = GcReport { more, ..GcReport::default() };
+        let mut conversations: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        for member in members {
+            match std::str::from_utf8(&member).ok().and_then(parse_member) {
+                Some((id, seq)) => conversations.entry(id.to_owned()).or_default().push(seq),
+                None => report.set_aside += self.set_entry_aside(shard, member, now).await?,
+            }
+        }
+        let calls = conversations.into_iter().map(|(id, seqs)| self.collect(shard, id, seqs, now));
+        stream::iter(calls)
+            .buffer_unordered(CONCURRENCY)
+            .try_fold(report, |report, part| std::future::ready(Ok(report.plus(part))))
+            .await
+    }
+
+    async fn collect(
+        &self,
+        shard: ShardKeys,
+        id: String,
+        seqs: Vec<u64>,
+        now: UnixMillis,
+    ) -> Result<GcReport, HotError> {
+        // An entry in the index of another shard than its conversation's names no record there.
+        let keys = ConversationKeys { shard, id };
+        let mut call = self.scripts.gc_history_record.prepare_invoke();
+        call.key(keys.records()).key(shard.gc()).key(shard.set_aside()).key(shard.stats());
+        call.arg(&keys.id).arg(now.get());
+        for seq in &seqs {
+            call.arg(*seq);
+        }
+        let results: Vec<i64> = self.connection.script(&call).await?;
+        let mut report = GcReport::default();
+        for (result, seq) in results.into_iter().zip(seqs) {
+            match result {
+                1 => report.collected += 1,
+                0 => report.not_due += 1,
+                2 => report.stale += 1,
+                _ => {
+                    report.set_aside += 1;
+                    let conversation = ConversationKey::from_storage_id(&keys.id).ok();
+                    tracing::error!(
+                        ?conversation,
+                        seq,
+                        "GC entry is corrupt: set aside, its record was not deleted"
+                    );
+                }
+            }
+        }
+        Ok(report)
+    }
+
+    /// For an entry that names no record at all.
+    async fn set_entry_aside(
+        &self,
+        shard: ShardKeys,
+        member: Vec<u8>,
+        now: UnixMillis,
+    ) -> Result<u64, HotError> {
+        tracing::error!(member = ?String::from_utf8_lossy(&member), "GC entry names no record: set aside");
+        self.note(&shard.set_aside(), &member, &format!("{now} gc the entry names no record")).await?;
+        self.connection.command::<()>(redis::cmd("ZREM").arg(shard.gc()).arg(&member)).await?;
+        Ok(1)
+    }
+}

@@ -1,0 +1,110 @@
+//! The names of everything qim keeps in Redis. All keys of a conversation carry the hash tag of its shard, so that
+//! they live on one node of a cluster.
+
+use qim_core::{ConversationKey, ShardCount};
+
+/// The deployment's own facts, which belong to no shard.
+pub(super) const DEPLOYMENT: &str = "qim:deployment";
+/// Archivers that are alive: a hash of instance to the time of the last sign of life.
+pub(super) const ARCHIVERS: &str = "qim:archivers";
+/// The retention each daemon runs with: a hash of `role:instance` to `days:time`.
+pub(super) const RETENTION: &str = "qim:retention";
+
+/// The keys of one shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ShardKeys(pub(super) u16);
+
+impl ShardKeys {
+    fn named(self, name: &str) -> String {
+        format!("qim:{{{}}}:{name}", self.0)
+    }
+
+    /// The expiry index: a ZSET of `storage id NUL seq` by `expires_at` (SPEC A8).
+    pub(super) fn gc(self) -> String {
+        self.named("msghistorygc")
+    }
+
+    /// Conversations with records that the archive has not got: a ZSET by when to copy them next.
+    pub(super) fn unarchived(self) -> String {
+        self.named("unarchived")
+    }
+
+    /// Conversations with records: a ZSET by `created_at` of the first, or later where its trim has to wait.
+    pub(super) fn trim(self) -> String {
+        self.named("trim")
+    }
+
+    /// What was found damaged: a hash of `storage id NUL seq`, or `storage id NUL` for a whole conversation, to
+    /// `time where reason`.
+    pub(super) fn set_aside(self) -> String {
+        self.named("setaside")
+    }
+
+    /// Counters of the shard: a hash of `hot` and `unarchived` records.
+    pub(super) fn stats(self) -> String {
+        self.named("stats")
+    }
+
+    /// The fencing token of the archiver that works on the shard.
+    pub(super) fn lease(self) -> String {
+        self.named("lease")
+    }
+
+    /// Counts holders of the lease.
+    pub(super) fn fence(self) -> String {
+        self.named("fence")
+    }
+}
+
+/// The keys of one conversation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ConversationKeys {
+    pub(super) shard: ShardKeys,
+    pub(super) id: String,
+}
+
+impl ConversationKeys {
+    pub(super) fn new(shards: ShardCount, conversation: &ConversationKey) -> Self {
+        Self { shard: ShardKeys(shards.shard_of(conversation)), id: conversation.storage_id() }
+    }
+
+    /// Header and records.
+    pub(super) fn records(&self) -> String {
+        self.shard.named(&format!("c:{}", self.id))
+    }
+
+    /// Buckets of fingerprints, where there are too many for the header.
+    pub(super) fn fingerprints(&self) -> String {
+        self.shard.named(&format!("f:{}", self.id))
+    }
+}
+
+/// `storage id NUL seq`: what names a record in an index.
+pub(super) fn parse_member(member: &str) -> Option<(&str, u64)> {
+    let (id, seq) = member.rsplit_once('\0')?;
+    Some((id, seq.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qim_core::TenantId;
+
+    #[test]
+    fn all_keys_of_a_conversation_carry_the_tag_of_its_shard() {
+        let conversation = ConversationKey::new(TenantId::default(), "conv-1").unwrap();
+        let keys = ConversationKeys::new(ShardCount::DEFAULT, &conversation);
+        let tag = format!("qim:{{{}}}:", ShardCount::DEFAULT.shard_of(&conversation));
+        for key in [keys.records(), keys.fingerprints(), keys.shard.gc(), keys.shard.lease()] {
+            assert!(key.starts_with(&tag), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_member_names_conversation_and_seq() {
+        assert_eq!(parse_member("conv\u{0}12"), Some(("conv", 12)));
+        assert_eq!(parse_member("acme\u{0}conv\u{0}12"), Some(("acme\u{0}conv", 12)));
+        assert_eq!(parse_member("conv"), None);
+        assert_eq!(parse_member("conv\u{0}x"), None);
+    }
+}

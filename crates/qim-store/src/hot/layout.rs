@@ -1,0 +1,106 @@
+//! Reads in Rust what `lua/conversation.lua` writes.
+
+use bytes::Bytes;
+use qim_core::{ConversationKey, Message, UnixMillis, codec};
+
+use crate::archive::StoredRecord;
+
+const HEADER_BYTES: usize = 43;
+const TOMBSTONE_BYTES: usize = 8;
+
+/// Where a conversation stands. `floor - 1 <= archived <= last`, and none of the three ever goes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Marks {
+    /// The highest seq ever given; 0 before the first.
+    pub last: u64,
+    /// The lowest seq the hot tier still keeps; all below it were trimmed.
+    pub floor: u64,
+    /// The highest seq up to which every record is durable in the archive, or has expired.
+    pub archived: u64,
+    /// The date of the last record.
+    pub last_created_at: UnixMillis,
+    /// Places in the hot tier whose record was collected.
+    pub tombstones: u64,
+}
+
+impl Marks {
+    /// Of a conversation that does not exist.
+    pub const NEW: Self =
+        Self { last: 0, floor: 1, archived: 0, last_created_at: UnixMillis::EPOCH, tombstones: 0 };
+
+    pub(super) fn parse(header: &[u8]) -> Option<Self> {
+        if header.len() < HEADER_BYTES || header[0] != 1 {
+            return None;
+        }
+        let big_endian = |from: usize, len: usize| big_endian(&header[from..from + len]);
+        let marks = Self {
+            last: big_endian(5, 6),
+            floor: big_endian(11, 6),
+            archived: big_endian(17, 6),
+            last_created_at: UnixMillis::new(big_endian(29, 6)),
+            tombstones: big_endian(39, 4),
+        };
+        let consistent =
+            marks.floor >= 1 && marks.floor - 1 <= marks.archived && marks.archived <= marks.last;
+        consistent.then_some(marks)
+    }
+
+    /// Records in the hot tier.
+    pub fn hot_records(&self) -> u64 {
+        (self.last + 1 - self.floor).saturating_sub(self.tombstones)
+    }
+}
+
+/// What stands at one seq in the hot tier.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HotValue {
+    /// A record.
+    Record(StoredRecord),
+    /// Its record expired and was collected.
+    Collected {
+        /// The place.
+        seq: u64,
+        /// When it was produced.
+        created_at: UnixMillis,
+    },
+    /// Not what was written there. It is never served.
+    Damaged {
+        /// The place.
+        seq: u64,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl HotValue {
+    pub(super) fn parse(conversation: &ConversationKey, seq: u64, value: Vec<u8>) -> Self {
+        if value.len() == TOMBSTONE_BYTES && value[0] == 0 {
+            return Self::Collected { seq, created_at: UnixMillis::new(big_endian(&value[2..])) };
+        }
+        let encoded = Bytes::from(value);
+        match codec::decode(conversation, &encoded) {
+            Ok(message) => Self::Record(StoredRecord { seq, message, encoded }),
+            Err(error) => Self::Damaged { seq, reason: error.to_string() },
+        }
+    }
+
+    /// The place.
+    pub fn seq(&self) -> u64 {
+        match self {
+            Self::Record(record) => record.seq,
+            Self::Collected { seq, .. } | Self::Damaged { seq, .. } => *seq,
+        }
+    }
+
+    /// The message, where it can be read at `now`.
+    pub fn readable(&self, now: UnixMillis) -> Option<&Message> {
+        match self {
+            Self::Record(record) => Some(&record.message).filter(|message| !message.is_expired(now)),
+            Self::Collected { .. } | Self::Damaged { .. } => None,
+        }
+    }
+}
+
+fn big_endian(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
+}

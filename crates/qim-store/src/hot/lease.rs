@@ -1,0 +1,68 @@
+use std::collections::HashMap;
+use std::time::Duration;
+
+use qim_core::UnixMillis;
+
+use super::keys::{ARCHIVERS, ShardKeys};
+use super::{HotError, RedisMessageStore};
+
+/// The right to move the marks of a shard's conversations, until the lease runs out. The token in it grows with every
+/// new holder, and scripts compare it: one who slept through the end of the lease is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fence {
+    /// Which shard.
+    pub shard: u16,
+    pub(super) token: String,
+}
+
+impl RedisMessageStore {
+    /// Takes or renews the lease of a shard for `ttl`; `None` where another holds it.
+    pub async fn acquire_lease(
+        &self,
+        shard: u16,
+        held: Option<&Fence>,
+        ttl: Duration,
+    ) -> Result<Option<Fence>, HotError> {
+        let keys = ShardKeys(shard);
+        let mut call = self.scripts.acquire_lease.prepare_invoke();
+        call.key(keys.lease()).key(keys.fence());
+        call.arg(held.map_or("", |fence| &fence.token))
+            .arg(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+        let token: String = self.connection.script(&call).await?;
+        Ok((!token.is_empty()).then_some(Fence { shard, token }))
+    }
+
+    /// Gives a lease up, so that another need not wait for its end.
+    pub async fn release_lease(&self, fence: &Fence) -> Result<(), HotError> {
+        let mut call = self.scripts.release_lease.prepare_invoke();
+        call.key(ShardKeys(fence.shard).lease()).arg(&fence.token);
+        self.connection.script::<u64>(&call).await?;
+        Ok(())
+    }
+
+    /// Says that this archiver is alive, and answers how many are: those heard of since `now - fresh`.
+    pub async fn announce_archiver(
+        &self,
+        instance: &str,
+        now: UnixMillis,
+        fresh: Duration,
+    ) -> Result<usize, HotError> {
+        self.note(ARCHIVERS, instance, &now.to_string()).await?;
+        let heard: HashMap<String, u64> =
+            self.connection.command(redis::cmd("HGETALL").arg(ARCHIVERS)).await?;
+        let (mut alive, stale) = (0, now - fresh);
+        for (archiver, at) in heard {
+            if UnixMillis::new(at) < stale {
+                self.withdraw_archiver(&archiver).await?;
+            } else {
+                alive += 1;
+            }
+        }
+        Ok(alive.max(1))
+    }
+
+    /// Takes an archiver off the list.
+    pub async fn withdraw_archiver(&self, instance: &str) -> Result<(), HotError> {
+        self.connection.command(redis::cmd("HDEL").arg(ARCHIVERS).arg(instance)).await
+    }
+}

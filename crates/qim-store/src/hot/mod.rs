@@ -1,0 +1,106 @@
+//! The hot tier: the last days of every conversation in Redis (>= 7.0), one server or a cluster.
+//!
+//! Every change is one Lua script, so that it happens whole or not at all; the layout is described at the top of
+//! `lua/conversation.lua`.
+
+mod archiving;
+mod commit;
+mod connection;
+mod deployment;
+mod error;
+mod gc;
+mod keys;
+mod layout;
+mod lease;
+mod page;
+mod scripts;
+mod stats;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use qim_core::{ConversationKey, RedisUrl, RetentionPolicy, ShardCount};
+
+pub use archiving::{MarkOutcome, TrimOutcome, TrimRequest};
+pub use commit::{CommitError, Committed, Dates, Draft};
+pub use deployment::DeploymentError;
+pub use error::HotError;
+pub use gc::GcReport;
+pub use layout::{HotValue, Marks};
+pub use lease::Fence;
+pub use page::{HotPage, PageStart};
+pub use stats::{HotStats, SetAside};
+
+use connection::Connection;
+use keys::ConversationKeys;
+use scripts::Scripts;
+
+/// The most records a script touches in one call, so that no script stalls Redis.
+pub const SCRIPT_RECORDS_MAX: usize = 512;
+
+/// The hot tier (ADR-0019: `RedisMessageStore`). Cheap to clone.
+#[derive(Clone)]
+pub struct RedisMessageStore {
+    connection: Connection,
+    scripts: Arc<Scripts>,
+    shards: ShardCount,
+    retention: Arc<RetentionPolicy>,
+    trim_window: Option<Duration>,
+}
+
+impl RedisMessageStore {
+    /// A store that connects on its first call. `timeout` bounds each call.
+    ///
+    /// It expires nothing of class `default` and registers everything that expires for GC, until it is told otherwise
+    /// by [`Self::with_retention`] and [`Self::with_trim_window`].
+    pub fn open(url: &RedisUrl, shards: ShardCount, timeout: Duration) -> Result<Self, HotError> {
+        Ok(Self {
+            connection: Connection::open(url, timeout)?,
+            scripts: Arc::new(Scripts::new()),
+            shards,
+            retention: Arc::default(),
+            trim_window: None,
+        })
+    }
+
+    /// Commits date their records by this policy.
+    #[must_use]
+    pub fn with_retention(self, policy: RetentionPolicy) -> Self {
+        Self { retention: Arc::new(policy), ..self }
+    }
+
+    /// Says that records leave this tier when they are older than `window`, so that those which would outlive it by a
+    /// day or more are not registered in the expiry index: trimming comes first (SPEC A18).
+    #[must_use]
+    pub fn with_trim_window(self, window: Duration) -> Self {
+        Self { trim_window: Some(window), ..self }
+    }
+
+    /// The policy that commits date their records by.
+    pub fn retention(&self) -> &RetentionPolicy {
+        &self.retention
+    }
+
+    /// How many virtual shards the keys are spread over.
+    pub fn shards(&self) -> ShardCount {
+        self.shards
+    }
+
+    /// Whether Redis answers now.
+    pub async fn ping(&self) -> Result<(), HotError> {
+        self.connection.command(&redis::cmd("PING")).await
+    }
+
+    /// Writes one field of a hash, also at the memory limit.
+    async fn note(&self, key: &str, field: impl redis::ToRedisArgs, value: &str) -> Result<(), HotError> {
+        self.connection.script(self.scripts.note.key(key).arg(field).arg(value)).await
+    }
+
+    fn keys(&self, conversation: &ConversationKey) -> ConversationKeys {
+        ConversationKeys::new(self.shards, conversation)
+    }
+}
+
+fn corrupt(conversation: &ConversationKey, reason: impl Into<String>) -> HotError {
+    HotError::Corrupt { conversation: conversation.clone(), reason: reason.into() }
+}

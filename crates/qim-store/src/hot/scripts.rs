@@ -1,0 +1,44 @@
+//! The one list of Lua scripts. Each file opens with its contract: KEYS, ARGV and result.
+
+use redis::Script;
+
+const PRELUDE: &str = include_str!("../../lua/conversation.lua");
+
+/// For what gives memory back or costs next to none: runs at the memory limit too, since waiting would make it worse.
+const ALSO_AT_THE_MEMORY_LIMIT: &str = "#!lua flags=allow-oom";
+const READS_ONLY: &str = "#!lua flags=no-writes";
+
+/// All scripts, ready to be called.
+pub(super) struct Scripts {
+    pub(super) commit_messages: Script,
+    pub(super) read_page: Script,
+    pub(super) seek_time: Script,
+    pub(super) mark_archived: Script,
+    pub(super) trim_hot_history: Script,
+    pub(super) gc_history_record: Script,
+    pub(super) acquire_lease: Script,
+    pub(super) release_lease: Script,
+    pub(super) set_aside_conversation: Script,
+    pub(super) note: Script,
+}
+
+impl Scripts {
+    pub(super) fn new() -> Self {
+        let script = |flags: &str, act: &str| Script::new(&format!("{flags}\n{PRELUDE}\n{act}"));
+        let shrinks = |act: &str| script(ALSO_AT_THE_MEMORY_LIMIT, act);
+        let reads = |act: &str| script(READS_ONLY, act);
+        Self {
+            // The only one that Redis refuses at its memory limit: at its first write, so whole.
+            commit_messages: script("", include_str!("../../lua/commit_messages.lua")),
+            read_page: reads(include_str!("../../lua/read_page.lua")),
+            seek_time: reads(include_str!("../../lua/seek_time.lua")),
+            mark_archived: shrinks(include_str!("../../lua/mark_archived.lua")),
+            trim_hot_history: shrinks(include_str!("../../lua/trim_hot_history.lua")),
+            gc_history_record: shrinks(include_str!("../../lua/gc_history_record.lua")),
+            acquire_lease: shrinks(include_str!("../../lua/acquire_lease.lua")),
+            release_lease: shrinks(include_str!("../../lua/release_lease.lua")),
+            set_aside_conversation: shrinks(include_str!("../../lua/set_aside_conversation.lua")),
+            note: shrinks(include_str!("../../lua/note.lua")),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+use futures::{StreamExt, TryStreamExt, stream};
+use qim_core::{ConversationKey, UnixMillis};
+
+use super::keys::ShardKeys;
+use super::{HotError, RedisMessageStore};
+
+/// Shards asked at once.
+const CONCURRENCY: usize = 64;
+
+/// What the hot tier holds and what waits in it, over all shards.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HotStats {
+    /// Records.
+    pub records: u64,
+    /// Records that the archive has not got.
+    pub unarchived: u64,
+    /// When the conversation that waits longest for its copy was due; `None`: none waits.
+    pub unarchived_since: Option<UnixMillis>,
+    /// Entries of the expiry index whose record has expired.
+    pub gc_due: u64,
+    /// The earliest expiry among them.
+    pub gc_due_since: Option<UnixMillis>,
+    /// When the first record of the conversation that waits longest for its trim was created.
+    pub oldest_created_at: Option<UnixMillis>,
+    /// Entries set aside.
+    pub set_aside: u64,
+}
+
+/// Something damaged, named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetAside {
+    /// The conversation; `None` where not even that can be read.
+    pub conversation: Option<ConversationKey>,
+    /// The record; `None` where the whole conversation is meant.
+    pub seq: Option<u64>,
+    /// When, where and why.
+    pub reason: String,
+}
+
+impl RedisMessageStore {
+    /// Sums over these shards. A few commands a shard.
+    pub async fn stats(
+        &self,
+        shards: impl Iterator<Item = u16>,
+        now: UnixMillis,
+    ) -> Result<HotStats, HotError> {
+        stream::iter(shards.map(|shard| self.shard_stats(ShardKeys(shard), now)))
+            .buffer_unordered(CONCURRENCY)
+            .try_fold(HotStats::default(), |sum, shard| std::future::ready(Ok(sum.plus(shard))))
+            .await
+    }
+
+    async fn shard_stats(&self, shard: ShardKeys, now: UnixMillis) -> Result<HotStats, HotError> {
+        let mut counters = redis::cmd("HMGET");
+        counters.arg(shard.stats()).arg("hot").arg("unarchived");
+        let (records, unarchived): (Option<i64>, Option<i64>) = self.connection.command(&counters).await?;
+        let gc_due = redis::cmd("ZCOUNT").arg(shard.gc()).arg("-inf").arg(now.get()).clone();
+        let gc_due: u64 = self.connection.command(&gc_due).await?;
+        let gc_due_since = if gc_due > 0 { self.lowest_score(&shard.gc()).await? } else { None };
+        Ok(HotStats {
+            records: to_count(records),
+            unarchived: to_count(unarchived),
+            unarchived_since: self.lowest_score(&shard.unarchived()).await?.filter(|since| *since <= now),
+            gc_due,
+            gc_due_since,
+            oldest_created_at: self.lowest_score(&shard.trim()).await?,
+            set_aside: self.connection.command(redis::cmd("HLEN").arg(shard.set_aside())).await?,
+        })
+    }
+
+    async fn lowest_score(&self, key: &str) -> Result<Option<UnixMillis>, HotError> {
+        let mut range = redis::cmd("ZRANGE");
+        range.arg(key).arg(0).arg(0).arg("WITHSCORES");
+        let lowest: Vec<(Vec<u8>, f64)> = self.connection.command(&range).await?;
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "scores are milliseconds")]
+        Ok(lowest.first().map(|(_, score)| UnixMillis::new(score.max(0.0) as u64)))
+    }
+
+    /// Memory used by Redis and its limit, in bytes; no limit is `None`. On a cluster: of one of its nodes.
+    pub async fn memory(&self) -> Result<(u64, Option<u64>), HotError> {
+        let info: String = self.connection.command(redis::cmd("INFO").arg("memory")).await?;
+        let field = |name: &str| {
+            info.lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.trim().parse::<u64>().ok())
+        };
+        Ok((field("used_memory").unwrap_or(0), field("maxmemory").filter(|limit| *limit > 0)))
+    }
+
+    /// Memory that one conversation takes, with all that belongs to it but its index entries, in bytes.
+    pub async fn conversation_bytes(&self, conversation: &ConversationKey) -> Result<u64, HotError> {
+        let keys = self.keys(conversation);
+        let mut bytes = 0;
+        for key in [keys.records(), keys.fingerprints()] {
+            let mut usage = redis::cmd("MEMORY");
+            usage.arg("USAGE").arg(key).arg("SAMPLES").arg(5);
+            bytes += self.connection.command::<Option<u64>>(&usage).await?.unwrap_or(0);
+        }
+        Ok(bytes)
+    }
+
+    /// What is set aside in this shard.
+    pub async fn set_aside(&self, shard: u16) -> Result<Vec<SetAside>, HotError> {
+        let entries: Vec<(Vec<u8>, String)> =
+            self.connection.command(redis::cmd("HGETALL").arg(ShardKeys(shard).set_aside())).await?;
+        let named = entries.into_iter().map(|(name, reason)| {
+            let name = String::from_utf8_lossy(&name).into_owned();
+            let (id, seq) = name.rsplit_once('\0').unwrap_or((&name, ""));
+            let seq = seq.parse().ok();
+            SetAside { conversation: ConversationKey::from_storage_id(id).ok(), seq, reason }
+        });
+        Ok(named.collect())
+    }
+
+    /// Why this conversation is set aside; `None` when it is not.
+    pub async fn set_aside_reason(&self, conversation: &ConversationKey) -> Result<Option<String>, HotError> {
+        let keys = self.keys(conversation);
+        self.connection
+            .command(redis::cmd("HGET").arg(keys.shard.set_aside()).arg(format!("{}\0", keys.id)))
+            .await
+    }
+}
+
+impl HotStats {
+    fn plus(self, other: Self) -> Self {
+        let earlier = |a: Option<UnixMillis>, b: Option<UnixMillis>| a.into_iter().chain(b).min();
+        Self {
+            records: self.records + other.records,
+            unarchived: self.unarchived + other.unarchived,
+            unarchived_since: earlier(self.unarchived_since, other.unarchived_since),
+            gc_due: self.gc_due + other.gc_due,
+            gc_due_since: earlier(self.gc_due_since, other.gc_due_since),
+            oldest_created_at: earlier(self.oldest_created_at, other.oldest_created_at),
+            set_aside: self.set_aside + other.set_aside,
+        }
+    }
+}
+
+fn to_count(counter: Option<i64>) -> u64 {
+    counter.and_then(|count| u64::try_from(count).ok()).unwrap_or(0)
+}

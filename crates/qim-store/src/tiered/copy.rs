@@ -1,0 +1,94 @@
+use std::collections::HashMap;
+
+use qim_core::{ConversationKey, UnixMillis};
+
+use super::{MoveError, TieredMessageStore};
+use crate::archive::{ArchiveError, PutReport, SeqRange, StoredRecord, record_digest};
+use crate::hot::{Fence, HotValue, PageStart, SCRIPT_RECORDS_MAX};
+
+/// What a copy did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CopyReport {
+    /// Rows.
+    pub put: PutReport,
+    /// There are records that were not copied yet: call again.
+    pub more: bool,
+}
+
+impl TieredMessageStore {
+    /// Copies one batch of a conversation's records that the archive has not got, reads them back, and moves the
+    /// archived mark (SPEC A10, A20). Safe to repeat after a crash at any point.
+    pub async fn copy(
+        &self,
+        conversation: &ConversationKey,
+        fence: &Fence,
+        now: UnixMillis,
+    ) -> Result<CopyReport, MoveError> {
+        let page = self.hot.read_page(conversation, PageStart::Unarchived, SCRIPT_RECORDS_MAX, now).await?;
+        let mut mark = page.marks.archived;
+        let mut damaged = None;
+        let mut records = Vec::with_capacity(page.values.len());
+        for value in page.values {
+            mark = value.seq();
+            match value {
+                HotValue::Record(record) => records.push(record),
+                HotValue::Collected { .. } => {}
+                HotValue::Damaged { seq, reason } => {
+                    // Copy what comes before it; it must never be marked as archived.
+                    damaged = Some(format!("the record at seq {seq} is damaged: {reason}"));
+                    mark = seq - 1;
+                    break;
+                }
+            }
+        }
+        let put = self.put_and_verify(conversation, &records, now).await?;
+        let outcome = self.hot.mark_archived(conversation, fence, mark, now).await?;
+        match damaged {
+            Some(reason) => Err(MoveError::Poisoned(reason)),
+            None => Ok(CopyReport { put, more: outcome.archived < outcome.last }),
+        }
+    }
+
+    /// Makes sure that the archive holds these records: `Ok` only after they were read back.
+    pub(super) async fn put_and_verify(
+        &self,
+        conversation: &ConversationKey,
+        records: &[StoredRecord],
+        now: UnixMillis,
+    ) -> Result<PutReport, ArchiveError> {
+        if records.is_empty() {
+            return Ok(PutReport::default());
+        }
+        let report = self.archive.put(conversation, records, now).await?;
+        let missing = self.missing(conversation, records, now).await?;
+        match missing.first() {
+            None => Ok(report),
+            Some(record) => Err(ArchiveError::Unavailable(format!(
+                "seq {} was acknowledged and cannot be read back",
+                record.seq
+            ))),
+        }
+    }
+
+    /// Those of these records that are still readable at `now` and that the archive does not hold, or not with the same
+    /// bytes and date.
+    pub(super) async fn missing(
+        &self,
+        conversation: &ConversationKey,
+        records: &[StoredRecord],
+        now: UnixMillis,
+    ) -> Result<Vec<StoredRecord>, ArchiveError> {
+        let (Some(first), Some(last)) = (records.first(), records.last()) else { return Ok(Vec::new()) };
+        let range = SeqRange { from: first.seq, below: last.seq + 1 };
+        let marks = self.archive.marks(conversation, range, now).await?;
+        let held: HashMap<u64, _> = marks.into_iter().map(|mark| (mark.seq, mark)).collect();
+        let is_missing = |record: &&StoredRecord| {
+            !record.message.is_expired(now)
+                && held.get(&record.seq).is_none_or(|mark| {
+                    mark.expires_at != record.message.expires_at
+                        || mark.digest != record_digest(&record.encoded)
+                })
+        };
+        Ok(records.iter().filter(is_missing).cloned().collect())
+    }
+}

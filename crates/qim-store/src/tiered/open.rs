@@ -1,0 +1,79 @@
+use std::time::Duration;
+
+use qim_core::{ArchiveUrl, RedisUrl, RetentionDays, RetentionPolicy, ShardCount};
+
+use super::TieredMessageStore;
+use crate::archive::{self, ArchiveError, ArchiveOptions};
+use crate::hot::{DeploymentError, RedisMessageStore};
+
+/// What both daemons are told about the two tiers.
+#[derive(Debug, Clone)]
+pub struct TierOptions<'a> {
+    /// Where the hot tier is.
+    pub redis_url: &'a RedisUrl,
+    /// The longest that one call to Redis takes.
+    pub redis_timeout: Duration,
+    /// How many virtual shards the data has.
+    pub shards: ShardCount,
+    /// Where the archive is.
+    pub archive_url: &'a ArchiveUrl,
+    /// The longest that one call to the archive takes.
+    pub archive_timeout: Duration,
+    /// How long class `default` is kept (SPEC A7: whoever assembles a service says so).
+    pub retention: RetentionDays,
+    /// How long the hot tier keeps a record.
+    pub hot_window: Duration,
+}
+
+/// Both tiers, and what is worth saying about them.
+pub struct OpenedTiers {
+    /// The tiers.
+    pub store: TieredMessageStore,
+    /// What does not keep data as safe as it could.
+    pub warnings: Vec<String>,
+    /// Why the archive does not answer; all else works without it.
+    pub archive_unavailable: Option<String>,
+}
+
+/// Why the tiers cannot be worked with.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The hot tier is not there, or is not fit.
+    #[error("hot tier at {url}: {source}")]
+    Hot {
+        /// Where, without its password.
+        url: String,
+        /// What is wrong.
+        source: DeploymentError,
+    },
+    /// The archive is there, and cannot be used.
+    #[error("archive at {url}: {source}")]
+    Archive {
+        /// Where, without its password.
+        url: String,
+        /// What is wrong.
+        source: ArchiveError,
+    },
+}
+
+impl TieredMessageStore {
+    /// Opens both tiers. The hot one has to be there and fit; the archive may come later.
+    pub async fn open(options: TierOptions<'_>) -> Result<OpenedTiers, OpenError> {
+        let hot_error = |source| OpenError::Hot { url: options.redis_url.to_string(), source };
+        let hot = RedisMessageStore::open(options.redis_url, options.shards, options.redis_timeout)
+            .map_err(|error| hot_error(error.into()))?
+            .with_retention(RetentionPolicy::from_days(options.retention));
+        let warnings = hot.join_deployment().await.map_err(hot_error)?;
+
+        let archive_error = |source| OpenError::Archive { url: options.archive_url.to_string(), source };
+        let archive = archive::open(options.archive_url, ArchiveOptions { timeout: options.archive_timeout })
+            .map_err(archive_error)?;
+        let archive_unavailable = match archive.prepare().await {
+            Ok(()) => None,
+            Err(ArchiveError::Unavailable(reason)) => Some(reason),
+            Err(error) => return Err(archive_error(error)),
+        };
+        let store = Self::with_trim(hot, archive, options.hot_window);
+        Ok(OpenedTiers { store, warnings, archive_unavailable })
+    }
+}

@@ -1,0 +1,283 @@
+use qim_core::{ConversationKey, Record, UnixMillis};
+
+use super::TieredMessageStore;
+use super::earliest::EarliestAvailable;
+use crate::archive::{ArchiveError, ArchivePage, DamagedRow, Direction, SeqRange};
+use crate::hot::{HotError, HotPage, HotValue, Marks, PageStart};
+
+/// How many hot pages are read at most to fill one page, where many places are empty.
+const HOT_PAGES_MAX: usize = 8;
+
+/// Where a page starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Position {
+    /// At the first record above this seq; 0 is the earliest available.
+    After(u64),
+    /// At the records just below this seq.
+    Before(u64),
+    /// At the first record created at or after this time.
+    FromTime(UnixMillis),
+}
+
+/// What to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PullRequest {
+    /// Where the page starts.
+    pub position: Position,
+    /// How many records at most, 1..=500.
+    pub limit: usize,
+    /// Whether it is an error when records between the position and the page have expired.
+    pub fail_on_expired: bool,
+}
+
+/// A page of a conversation (SPEC A13).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// Readable records, ascending.
+    pub records: Vec<Record>,
+    /// The lowest seq a reader can still get; last + 1 when there is none.
+    pub earliest_available: u64,
+    /// The highest seq ever given; 0 when the conversation does not exist.
+    pub last: u64,
+    /// There is more in the direction of reading.
+    pub has_more: bool,
+    /// Where to go on: as [`Position::After`] or [`Position::Before`].
+    pub next_seq: u64,
+    /// The archive could not be asked for the earliest seq.
+    pub archive_unavailable: bool,
+    /// Records of the page that came from the archive.
+    pub from_archive: usize,
+}
+
+/// Why a page could not be read.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum PullError {
+    /// The position lies beyond the last seq, or (where asked to fail) before the earliest available.
+    #[error("the position is out of range: available are the seqs {earliest_available} to {last}")]
+    OutOfRange {
+        /// The lowest seq a reader can still get.
+        earliest_available: u64,
+        /// The highest seq ever given.
+        last: u64,
+    },
+    /// The hot tier failed.
+    #[error(transparent)]
+    Hot(#[from] HotError),
+    /// The page lies in the archive, which failed.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+}
+
+impl TieredMessageStore {
+    /// Reads a page: the hot tier first, then the archive below the floor which that same read saw, so that a trim in
+    /// between hides nothing. Never answers a record that is expired at `now`.
+    pub async fn pull(
+        &self,
+        conversation: &ConversationKey,
+        request: PullRequest,
+        now: UnixMillis,
+    ) -> Result<Page, PullError> {
+        match request.position {
+            Position::After(seq) => self.forwards(conversation, seq, request, now).await,
+            Position::Before(seq) => self.backwards(conversation, seq, request, now).await,
+            Position::FromTime(time) => {
+                let seq = self.seek(conversation, time, now).await?;
+                let request = PullRequest { fail_on_expired: false, ..request };
+                self.forwards(conversation, seq - 1, request, now).await
+            }
+        }
+    }
+
+    async fn forwards(
+        &self,
+        conversation: &ConversationKey,
+        after: u64,
+        request: PullRequest,
+        now: UnixMillis,
+    ) -> Result<Page, PullError> {
+        let hot = self.hot.read_page(conversation, PageStart::After(after), request.limit, now).await?;
+        let earliest = self.earliest_available(conversation, &hot, now).await?;
+        let expired_between = request.fail_on_expired && after + 1 < earliest.seq;
+        if after > hot.marks.last || expired_between {
+            return Err(out_of_range(&earliest, hot.marks));
+        }
+        let floor = hot.marks.floor;
+        let mut page = Page::start(&earliest, hot.marks, after);
+        let from = (after + 1).max(earliest.seq);
+        if after + 1 < floor {
+            if let Some(error) = earliest.archive_error {
+                return Err(error.into());
+            }
+            if from < floor {
+                let range = SeqRange { from, below: floor };
+                let archived =
+                    self.read_archive(conversation, range, Direction::Forwards, request.limit, now).await?;
+                page.from_archive = archived.records.len();
+                page.records = archived.records;
+                page.next_seq = archived.next.map_or(floor - 1, |next| next - 1);
+                if archived.next.is_some() {
+                    page.has_more = true;
+                    return Ok(page);
+                }
+            } else {
+                page.next_seq = floor - 1;
+            }
+        }
+        self.append_hot(conversation, hot, &mut page, request.limit, now).await?;
+        Ok(page)
+    }
+
+    /// Fills the page from `hot`, and from further hot pages while places are empty.
+    async fn append_hot(
+        &self,
+        conversation: &ConversationKey,
+        mut hot: HotPage,
+        page: &mut Page,
+        limit: usize,
+        now: UnixMillis,
+    ) -> Result<(), HotError> {
+        for _ in 0..HOT_PAGES_MAX {
+            for value in hot.values {
+                if page.records.len() == limit {
+                    break;
+                }
+                page.next_seq = value.seq();
+                page.records.extend(self.readable(conversation, value, now).await?);
+            }
+            if page.records.len() == limit || page.next_seq >= page.last {
+                break;
+            }
+            hot = self.hot.read_page(conversation, PageStart::After(page.next_seq), limit, now).await?;
+            if hot.marks.floor > page.next_seq + 1 || hot.values.is_empty() {
+                // A trim took what comes next to the archive: the reader finds it there.
+                break;
+            }
+        }
+        page.has_more = page.next_seq < page.last;
+        Ok(())
+    }
+
+    async fn backwards(
+        &self,
+        conversation: &ConversationKey,
+        before: u64,
+        request: PullRequest,
+        now: UnixMillis,
+    ) -> Result<Page, PullError> {
+        let mut hot = self.hot.read_page(conversation, PageStart::Before(before), request.limit, now).await?;
+        let earliest = self.earliest_available(conversation, &hot, now).await?;
+        let floor = hot.marks.floor;
+        let mut page = Page::start(&earliest, hot.marks, before.min(hot.marks.last + 1));
+        for _ in 0..HOT_PAGES_MAX {
+            for value in std::mem::take(&mut hot.values).into_iter().rev() {
+                if page.records.len() == request.limit {
+                    break;
+                }
+                page.next_seq = value.seq();
+                page.records.extend(self.readable(conversation, value, now).await?);
+            }
+            if page.records.len() == request.limit || page.next_seq <= floor.max(earliest.seq) {
+                break;
+            }
+            hot = self
+                .hot
+                .read_page(conversation, PageStart::Before(page.next_seq), request.limit, now)
+                .await?;
+            if hot.values.last().is_none_or(|value| value.seq() + 1 != page.next_seq) {
+                break;
+            }
+        }
+        page.records.reverse();
+        let left = request.limit - page.records.len();
+        if left > 0 && page.next_seq <= floor && floor > 1 {
+            match earliest.archive_error {
+                Some(error) if page.records.is_empty() => return Err(error.into()),
+                Some(_) => page.has_more = page.next_seq > 1,
+                None => self.prepend_archived(conversation, &mut page, left, now).await?,
+            }
+        } else {
+            page.has_more = page.next_seq > page.earliest_available;
+        }
+        Ok(page)
+    }
+
+    async fn prepend_archived(
+        &self,
+        conversation: &ConversationKey,
+        page: &mut Page,
+        limit: usize,
+        now: UnixMillis,
+    ) -> Result<(), ArchiveError> {
+        let range = SeqRange { from: page.earliest_available, below: page.next_seq };
+        if range.from >= range.below {
+            return Ok(());
+        }
+        let archived = self.read_archive(conversation, range, Direction::Backwards, limit, now).await?;
+        page.from_archive = archived.records.len();
+        page.records.splice(0..0, archived.records);
+        page.next_seq = archived.next.unwrap_or(range.from);
+        page.has_more = page.next_seq > page.earliest_available;
+        Ok(())
+    }
+
+    async fn readable(
+        &self,
+        conversation: &ConversationKey,
+        value: HotValue,
+        now: UnixMillis,
+    ) -> Result<Option<Record>, HotError> {
+        match value {
+            HotValue::Record(record) if !record.message.is_expired(now) => {
+                Ok(Some(Record { seq: record.seq, message: record.message }))
+            }
+            HotValue::Record(_) | HotValue::Collected { .. } => Ok(None),
+            HotValue::Damaged { seq, reason } => {
+                self.set_aside(conversation, &DamagedRow { seq, reason }, "hot", now).await;
+                Ok(None)
+            }
+        }
+    }
+
+    async fn read_archive(
+        &self,
+        conversation: &ConversationKey,
+        range: SeqRange,
+        direction: Direction,
+        limit: usize,
+        now: UnixMillis,
+    ) -> Result<ArchivePage, ArchiveError> {
+        let page = self.archive.read(conversation, range, direction, limit, now).await?;
+        for damaged in &page.damaged {
+            self.set_aside(conversation, damaged, "archive", now).await;
+        }
+        debug_assert!(page.records.iter().all(|record| !record.message.is_expired(now)), "SPEC A13");
+        Ok(page)
+    }
+
+    /// Names a damaged record. The page is served without it, whether or not that can be noted.
+    async fn set_aside(&self, conversation: &ConversationKey, row: &DamagedRow, tier: &str, now: UnixMillis) {
+        tracing::error!(%conversation, seq = row.seq, tier, reason = row.reason, "record is damaged: set aside, not served");
+        let reason = format!("{tier}: {}", row.reason);
+        if let Err(error) = self.hot.set_record_aside(conversation, row.seq, &reason, now).await {
+            tracing::warn!(%error, "the damaged record could not be noted");
+        }
+    }
+}
+
+impl Page {
+    fn start(earliest: &EarliestAvailable, marks: Marks, next_seq: u64) -> Self {
+        Self {
+            records: Vec::new(),
+            earliest_available: earliest.seq,
+            last: marks.last,
+            has_more: false,
+            next_seq,
+            archive_unavailable: earliest.archive_error.is_some(),
+            from_archive: 0,
+        }
+    }
+}
+
+fn out_of_range(earliest: &EarliestAvailable, marks: Marks) -> PullError {
+    PullError::OutOfRange { earliest_available: earliest.seq, last: marks.last }
+}

@@ -1,0 +1,75 @@
+use std::time::Duration;
+
+use qim_core::{ConversationKey, UnixMillis};
+
+use super::{MoveError, TieredMessageStore};
+use crate::hot::{Fence, HotPage, HotValue, PageStart, SCRIPT_RECORDS_MAX, TrimOutcome, TrimRequest};
+
+/// How long a conversation rests whose front is due and may not go yet. A copy ends the wait at once.
+const RETRY_AFTER: Duration = Duration::from_secs(30);
+
+/// What a trim did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TrimReport {
+    /// Places that left the hot tier.
+    pub removed: u64,
+    /// Rows that the archive had lost since they were copied, and has again.
+    pub recopied: u64,
+    /// More may be due: call again.
+    pub more: bool,
+}
+
+impl TieredMessageStore {
+    /// Removes one batch of records that have left the hot window from the front of a conversation. Before anything
+    /// goes, its archive copy is read back, since an archive can lose what it acknowledged days ago, and copied again
+    /// where it is missing (SPEC A20).
+    pub async fn trim(
+        &self,
+        conversation: &ConversationKey,
+        fence: &Fence,
+        now: UnixMillis,
+    ) -> Result<TrimReport, MoveError> {
+        let page = self.hot.read_page(conversation, PageStart::After(0), SCRIPT_RECORDS_MAX, now).await?;
+        let cutoff = now - self.window;
+        let floor = page.marks.floor;
+        let (upto, damaged) = due(&page, cutoff, now);
+        let copied: Vec<_> = page
+            .values
+            .into_iter()
+            .filter_map(|value| match value {
+                HotValue::Record(record) if record.seq <= upto => Some(record),
+                _ => None,
+            })
+            .collect();
+        let missing = self.missing(conversation, &copied, now).await?;
+        let recopied = self.put_and_verify(conversation, &missing, now).await?.written;
+        let request = TrimRequest { floor, upto, cutoff, retry_at: cutoff + RETRY_AFTER };
+        match (self.hot.trim(conversation, fence, request, now).await?, damaged) {
+            (_, Some(reason)) => Err(MoveError::Poisoned(reason)),
+            (TrimOutcome::FloorMoved, None) => Ok(TrimReport { removed: 0, recopied, more: true }),
+            (TrimOutcome::Trimmed { removed, more, .. }, None) => Ok(TrimReport { removed, recopied, more }),
+        }
+    }
+}
+
+/// The highest seq that may go, and what stands in the way where that is damage.
+fn due(page: &HotPage, cutoff: UnixMillis, now: UnixMillis) -> (u64, Option<String>) {
+    let mut upto = page.marks.floor - 1;
+    for value in &page.values {
+        let may_go = match value {
+            HotValue::Collected { created_at, .. } => *created_at <= cutoff,
+            HotValue::Record(record) => {
+                record.message.created_at <= cutoff
+                    && (record.seq <= page.marks.archived || record.message.is_expired(now))
+            }
+            HotValue::Damaged { seq, reason } => {
+                return (upto, Some(format!("the record at seq {seq} is damaged: {reason}")));
+            }
+        };
+        if !may_go {
+            break;
+        }
+        upto = value.seq();
+    }
+    (upto, None)
+}

@@ -1,0 +1,115 @@
+//! What the tests of the two tiers share: a real Redis for each test, and short ways to say what is committed.
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::time::Duration;
+
+use qim_core::{
+    ConversationKey, DEFAULT_CONTENT_TYPE, RetentionClass, RetentionDays, ShardCount, TenantId, UnixMillis,
+};
+use qim_store::RetentionPolicy;
+use qim_store::hot::{Committed, Draft, Fence, GcReport, RedisMessageStore};
+use qim_testkit::RedisServer;
+
+pub(crate) const DAY: Duration = Duration::from_hours(24);
+pub(crate) const HOUR: Duration = Duration::from_hours(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const MS: Duration = Duration::from_millis(1);
+pub(crate) const WINDOW: Duration = Duration::from_hours(24 * 7);
+/// 2027-01-15T08:00:00Z. No test reads the time of day.
+pub(crate) const NOW: UnixMillis = UnixMillis::new(1_800_000_000_000);
+
+/// A store on a Redis of its own; 30 days of retention, no trim window.
+pub(crate) fn hot_store() -> (RedisServer, RedisMessageStore) {
+    let redis = RedisServer::start();
+    let store = connect(&redis);
+    (redis, store)
+}
+
+pub(crate) fn connect(redis: &RedisServer) -> RedisMessageStore {
+    let url = redis.url().parse().expect("a Redis URL");
+    RedisMessageStore::open(&url, ShardCount::new(4).unwrap(), Duration::from_secs(5))
+        .expect("a store")
+        .with_retention(thirty_days())
+}
+
+pub(crate) fn thirty_days() -> RetentionPolicy {
+    RetentionPolicy::from_days(RetentionDays::new(30).unwrap())
+}
+
+pub(crate) fn conversation(id: &str) -> ConversationKey {
+    ConversationKey::new(TenantId::default(), id).expect("an id")
+}
+
+pub(crate) fn draft(id: &str, class: RetentionClass, created_at: UnixMillis) -> Draft {
+    Draft {
+        sender: "alice".into(),
+        client_msg_id: id.into(),
+        class,
+        content_type: DEFAULT_CONTENT_TYPE.into(),
+        payload: format!("body of {id}").into_bytes().into(),
+        created_at,
+    }
+}
+
+/// Drafts `from..to` of class default, one a millisecond, the last of them at `last`.
+pub(crate) fn drafts(range: std::ops::Range<u64>, last: UnixMillis) -> Vec<Draft> {
+    let end = range.end;
+    range
+        .map(|i| {
+            draft(
+                &format!("id-{i}"),
+                RetentionClass::Default,
+                last - MS * u32::try_from(end - 1 - i).unwrap(),
+            )
+        })
+        .collect()
+}
+
+pub(crate) fn seqs(committed: &[Committed]) -> Vec<u64> {
+    committed.iter().map(|committed| committed.seq).collect()
+}
+
+/// The lease of a conversation's shard.
+pub(crate) async fn fence(store: &RedisMessageStore, conversation: &ConversationKey) -> Fence {
+    let shard = store.shards().shard_of(conversation);
+    store.acquire_lease(shard, None, Duration::from_mins(10)).await.unwrap().expect("nobody else holds it")
+}
+
+/// GC over all shards until nothing is due.
+pub(crate) async fn collect_all(store: &RedisMessageStore, now: UnixMillis) -> GcReport {
+    let mut sum = GcReport::default();
+    for shard in store.shards().all() {
+        loop {
+            let report = store.collect_expired(shard, now).await.unwrap();
+            sum = sum.plus(report);
+            if !report.more {
+                break;
+            }
+        }
+    }
+    GcReport { more: false, ..sum }
+}
+
+/// A plain connection, to look at what is stored or to damage it.
+pub(crate) async fn raw(redis: &RedisServer) -> redis::aio::MultiplexedConnection {
+    redis::Client::open(redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
+}
+
+/// All members of the expiry index, over all shards, with their dates.
+pub(crate) async fn registered(redis: &RedisServer) -> Vec<(String, u64)> {
+    let mut raw = raw(redis).await;
+    let mut all: Vec<(String, u64)> = Vec::new();
+    for shard in 0..4 {
+        let part: Vec<(String, u64)> = redis::cmd("ZRANGE")
+            .arg(format!("qim:{{{shard}}}:msghistorygc"))
+            .arg(0)
+            .arg(-1)
+            .arg("WITHSCORES")
+            .query_async(&mut raw)
+            .await
+            .unwrap();
+        all.extend(part);
+    }
+    all.sort();
+    all
+}

@@ -1,0 +1,248 @@
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+use crate::ports::free_port;
+use crate::process::{await_exit, end, exit_status, send_signal};
+use crate::resp::{self, Reply};
+
+const PROGRAM: &str = "redis-server";
+/// Many times what it takes, for a machine that compiles at the same time.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+const START_TRIES: usize = 5;
+
+/// How a [`RedisServer`] is started.
+#[derive(Debug, Clone, Default)]
+pub struct RedisOptions {
+    arguments: Vec<String>,
+}
+
+/// A real redis-server on a free loopback port, in a directory of its own; killed when dropped.
+#[derive(Debug)]
+pub struct RedisServer {
+    options: RedisOptions,
+    dir: TempDir,
+    port: u16,
+    process: Mutex<Option<Child>>,
+}
+
+impl RedisOptions {
+    /// A directive of redis.conf and its value, such as `.arg("hash-max-listpack-value", "1024")`.
+    #[must_use]
+    pub fn arg(mut self, directive: &str, value: &str) -> Self {
+        self.arguments.extend([format!("--{directive}"), value.to_owned()]);
+        self
+    }
+
+    /// Keeps an append-only file, so that data is there again after a restart.
+    #[must_use]
+    pub fn append_only(self) -> Self {
+        self.arg("appendonly", "yes")
+    }
+
+    /// Refuses writes beyond this much memory (`maxmemory-policy noeviction`).
+    #[must_use]
+    pub fn maxmemory_bytes(self, bytes: u64) -> Self {
+        self.arg("maxmemory", &bytes.to_string()).arg("maxmemory-policy", "noeviction")
+    }
+
+    /// Starts it, and waits until it answers.
+    pub fn start(self) -> RedisServer {
+        let dir = TempDir::with_prefix("qim-redis-").expect("a temporary directory");
+        for _ in 0..START_TRIES {
+            let port = free_port();
+            match launch(&self, dir.path(), port) {
+                Ok(child) => {
+                    return RedisServer { options: self, dir, port, process: Mutex::new(Some(child)) };
+                }
+                // Taken by somebody else meanwhile.
+                Err(log) if log.contains("Address already in use") => {}
+                Err(log) => panic!("{PROGRAM} did not start:\n{log}"),
+            }
+        }
+        panic!("no port stayed free for {PROGRAM}");
+    }
+}
+
+impl RedisServer {
+    /// Without persistence.
+    pub fn start() -> Self {
+        Self::options().start()
+    }
+
+    /// To be started with something special.
+    pub fn options() -> RedisOptions {
+        RedisOptions::default()
+    }
+
+    /// `redis://127.0.0.1:PORT`.
+    pub fn url(&self) -> String {
+        format!("redis://{}", self.addr())
+    }
+
+    /// Where it listens; the same after a restart.
+    pub fn addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// Sends one command, and waits for its answer.
+    pub fn command(&self, arguments: &[&str]) -> Reply {
+        resp::command(self.addr(), arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
+    }
+
+    /// Ends it by SIGKILL: what the kernel has of its files stays, what it had in memory is lost.
+    pub fn kill(&self) {
+        if let Some(mut child) = self.process().take() {
+            end(&mut child);
+        }
+    }
+
+    /// Ends it in its own orderly way.
+    pub fn stop(&self) {
+        if let Some(mut child) = self.process().take() {
+            send_signal(&child, Signal::SIGTERM);
+            await_exit(&mut child, STOP_TIMEOUT, PROGRAM);
+        }
+    }
+
+    /// Starts it again on the same port and directory, and waits until it answers. Stops it first where it runs.
+    pub fn restart(&self) {
+        self.stop();
+        let child = launch(&self.options, self.dir.path(), self.port);
+        *self.process() = Some(child.unwrap_or_else(|log| panic!("{PROGRAM} did not start again:\n{log}")));
+    }
+
+    /// Starts it again without any data, like a machine that lost its disk.
+    pub fn restart_empty(&self) {
+        self.kill();
+        for name in ["appendonlydir", "dump.rdb"] {
+            let path = self.dir.path().join(name);
+            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            if let Err(error) = removed {
+                assert_eq!(error.kind(), io::ErrorKind::NotFound, "{}: {error}", path.display());
+            }
+        }
+        self.restart();
+    }
+
+    /// Holds it (SIGSTOP): connections stay, and nothing is answered.
+    pub fn pause(&self) {
+        send_signal(self.process().as_ref().expect("it runs"), Signal::SIGSTOP);
+    }
+
+    /// Lets it go on after [`RedisServer::pause`].
+    pub fn resume(&self) {
+        send_signal(self.process().as_ref().expect("it runs"), Signal::SIGCONT);
+    }
+
+    fn process(&self) -> MutexGuard<'_, Option<Child>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The error is what it logged.
+fn launch(options: &RedisOptions, dir: &Path, port: u16) -> Result<Child, String> {
+    let log = dir.join("redis.log");
+    let _ = fs::remove_file(&log);
+    let mut command = Command::new(PROGRAM);
+    command.args(["--bind", "127.0.0.1", "--save", "", "--enable-debug-command", "local"]);
+    command.args(["--port", &port.to_string()]).arg("--dir").arg(dir).arg("--logfile").arg(&log);
+    command.args(&options.arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = match command.spawn() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            panic!("this test needs {PROGRAM} on PATH: apt-get install redis-server")
+        }
+        started => started.unwrap_or_else(|error| panic!("{PROGRAM}: {error}")),
+    };
+    let deadline = Instant::now() + START_TIMEOUT;
+    while !answers((Ipv4Addr::LOCALHOST, port).into()) {
+        if exit_status(&mut child).is_some() {
+            return Err(fs::read_to_string(&log).unwrap_or_else(|_| "it left no log".to_owned()));
+        }
+        if Instant::now() > deadline {
+            end(&mut child);
+            return Err(format!("no answer within {START_TIMEOUT:?}"));
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(child)
+}
+
+fn answers(addr: SocketAddr) -> bool {
+    matches!(resp::command(addr, &["PING"]), Ok(Reply::Text(pong)) if pong == "PONG")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Reply {
+        Reply::Text(text.to_owned())
+    }
+
+    #[test]
+    fn each_server_is_its_own_and_starts_empty() {
+        let (one, other) = (RedisServer::start(), RedisServer::start());
+        assert_eq!(one.command(&["SET", "key", "one"]), text("OK"));
+        assert_eq!(other.command(&["GET", "key"]), Reply::Nil);
+        assert_eq!(one.command(&["DBSIZE"]), Reply::Int(1));
+    }
+
+    #[test]
+    fn an_append_only_file_outlives_a_kill_and_nothing_else_does() {
+        let kept = RedisServer::options().append_only().arg("appendfsync", "always").start();
+        let lost = RedisServer::start();
+        for (redis, expected) in [(&kept, text("value")), (&lost, Reply::Nil)] {
+            redis.command(&["SET", "key", "value"]);
+            redis.kill();
+            redis.restart();
+            assert_eq!(redis.command(&["GET", "key"]), expected);
+        }
+        kept.restart();
+        assert_eq!(kept.command(&["GET", "key"]), text("value"));
+        kept.restart_empty();
+        assert_eq!(kept.command(&["GET", "key"]), Reply::Nil);
+    }
+
+    #[test]
+    fn a_paused_server_answers_when_it_goes_on() {
+        let redis = RedisServer::start();
+        redis.pause();
+        let addr = redis.addr();
+        let waiting = thread::spawn(move || resp::command(addr, &["PING"]));
+        thread::sleep(Duration::from_millis(200));
+        assert!(!waiting.is_finished());
+        redis.resume();
+        assert_eq!(waiting.join().unwrap().unwrap(), text("PONG"));
+    }
+
+    #[test]
+    fn a_full_server_refuses_writes() {
+        let redis = RedisServer::options().maxmemory_bytes(2_000_000).start();
+        let big = "x".repeat(1_500_000);
+        redis.command(&["SET", "key", &big]);
+        let Reply::Error(error) = redis.command(&["SET", "other", &big]) else { panic!("it took both") };
+        assert!(error.starts_with("OOM "), "{error}");
+    }
+
+    #[test]
+    #[should_panic(expected = "did not start")]
+    fn a_directive_that_redis_does_not_know_is_shown() {
+        RedisServer::options().arg("no-such-directive", "1").start();
+    }
+}

@@ -1,0 +1,87 @@
+//! `qim.v1.History`: what a request means, and what each failure is called.
+
+mod append;
+mod convert;
+mod import;
+mod pull;
+mod status;
+mod stream;
+mod validate;
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures::Stream;
+use qim_core::{ConversationKey, SharedClock};
+use qim_daemon::WriterConfig;
+use qim_proto::v1;
+use qim_proto::v1::history_server::History as HistoryApi;
+use qim_store::TieredMessageStore;
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::metrics::{Refusal, WriterMetrics};
+
+/// The service. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct History {
+    store: TieredMessageStore,
+    payload_bytes_max: usize,
+    clock: SharedClock,
+    metrics: Arc<WriterMetrics>,
+}
+
+impl History {
+    pub(crate) fn new(
+        store: TieredMessageStore,
+        config: &WriterConfig,
+        clock: SharedClock,
+        metrics: Arc<WriterMetrics>,
+    ) -> Self {
+        Self { store, payload_bytes_max: config.payload_bytes_max, clock, metrics }
+    }
+
+    /// The conversation that a request names.
+    fn conversation(tenant: &str, conversation: &str) -> Result<ConversationKey, Status> {
+        let mut faults = validate::Faults::default();
+        let key = faults.conversation(tenant, conversation);
+        faults.into_result()?;
+        Ok(key.expect("no fault was found"))
+    }
+}
+
+#[tonic::async_trait]
+impl HistoryApi for History {
+    type AppendStreamStream = Pin<Box<dyn Stream<Item = Result<v1::AppendStreamResponse, Status>> + Send>>;
+
+    async fn append(
+        &self,
+        request: Request<v1::AppendRequest>,
+    ) -> Result<Response<v1::AppendResponse>, Status> {
+        Ok(Response::new(self.append_messages(request.into_inner()).await?))
+    }
+
+    async fn append_stream(
+        &self,
+        request: Request<Streaming<v1::AppendStreamRequest>>,
+    ) -> Result<Response<Self::AppendStreamStream>, Status> {
+        Ok(Response::new(Box::pin(stream::answers(self.clone(), request.into_inner()))))
+    }
+
+    async fn pull(&self, request: Request<v1::PullRequest>) -> Result<Response<v1::PullResponse>, Status> {
+        Ok(Response::new(self.pull_page(request.into_inner()).await?))
+    }
+
+    async fn import(
+        &self,
+        request: Request<v1::ImportRequest>,
+    ) -> Result<Response<v1::ImportResponse>, Status> {
+        Ok(Response::new(self.import_messages(request.into_inner()).await?))
+    }
+
+    async fn describe(
+        &self,
+        request: Request<v1::DescribeRequest>,
+    ) -> Result<Response<v1::DescribeResponse>, Status> {
+        Ok(Response::new(self.describe_conversation(request.into_inner()).await?))
+    }
+}

@@ -1,0 +1,125 @@
+//! `AppendStream`: many requests under way at once, those of one conversation in their order.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+
+use futures::stream::FuturesUnordered;
+use futures::{Stream, StreamExt};
+use qim_proto::v1;
+use qim_proto::v1::append_stream_response::Outcome;
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+use tonic_types::StatusExt;
+
+use super::History;
+
+/// Requests of one stream under way; with so many the stream is not read further.
+const IN_FLIGHT_MAX: usize = 256;
+/// Answers waiting for a client that does not read them.
+const ANSWERS_MAX: usize = 64;
+
+/// The conversation of a request as the client named it, valid or not.
+type Lane = (String, String);
+
+struct Done {
+    lane: Lane,
+    ticket: u64,
+    answer: v1::AppendStreamResponse,
+}
+
+/// Reads requests as long as there is room, and answers each once.
+pub(super) fn answers(
+    history: History,
+    requests: Streaming<v1::AppendStreamRequest>,
+) -> impl Stream<Item = Result<v1::AppendStreamResponse, Status>> {
+    let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
+    tokio::spawn(async move {
+        if let Err(status) = serve(history, requests, &answers).await {
+            // The client may be gone; then nobody is there to be told.
+            let _ = answers.send(Err(status)).await;
+        }
+    });
+    ReceiverStream::new(receiver)
+}
+
+async fn serve(
+    history: History,
+    mut requests: Streaming<v1::AppendStreamRequest>,
+    answers: &mpsc::Sender<Result<v1::AppendStreamResponse, Status>>,
+) -> Result<(), Status> {
+    let mut under_way: FuturesUnordered<Pin<Box<dyn Future<Output = Done> + Send>>> = FuturesUnordered::new();
+    // For each conversation, the latest request and what tells that it is done.
+    let mut lanes: HashMap<Lane, (u64, oneshot::Receiver<()>)> = HashMap::new();
+    let (mut ticket, mut open) = (0, true);
+    while open || !under_way.is_empty() {
+        tokio::select! {
+            request = requests.next(), if open && under_way.len() < IN_FLIGHT_MAX => match request {
+                None => open = false,
+                Some(request) => {
+                    let request = request?;
+                    ticket += 1;
+                    let lane = lane(&request);
+                    let (done, wait) = oneshot::channel();
+                    let before = lanes.insert(lane.clone(), (ticket, wait)).map(|(_, wait)| wait);
+                    under_way.push(Box::pin(append(history.clone(), request, before, done, lane, ticket)));
+                }
+            },
+            Some(done) = under_way.next() => {
+                if lanes.get(&done.lane).is_some_and(|(latest, _)| *latest == done.ticket) {
+                    lanes.remove(&done.lane);
+                }
+                if answers.send(Ok(done.answer)).await.is_err() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn lane(request: &v1::AppendStreamRequest) -> Lane {
+    request
+        .append
+        .as_ref()
+        .map(|append| (append.tenant.clone(), append.conversation.clone()))
+        .unwrap_or_default()
+}
+
+async fn append(
+    history: History,
+    request: v1::AppendStreamRequest,
+    before: Option<oneshot::Receiver<()>>,
+    done: oneshot::Sender<()>,
+    lane: Lane,
+    ticket: u64,
+) -> Done {
+    if let Some(before) = before {
+        // An error means that the one before is gone, and so is done.
+        let _ = before.await;
+    }
+    let outcome = match history.append_messages(request.append.unwrap_or_default()).await {
+        Ok(committed) => Outcome::Committed(committed),
+        Err(status) => Outcome::Error(stream_error(&status)),
+    };
+    let _ = done.send(());
+    Done {
+        lane,
+        ticket,
+        answer: v1::AppendStreamResponse { request_id: request.request_id, outcome: Some(outcome) },
+    }
+}
+
+fn stream_error(status: &Status) -> v1::StreamError {
+    let details = status.get_error_details();
+    let after = details.retry_info().and_then(|retry| retry.retry_delay);
+    let fields =
+        details.bad_request().map(|bad| bad.field_violations.iter().map(|fault| fault.field.clone()));
+    v1::StreamError {
+        code: status.code().into(),
+        message: status.message().to_owned(),
+        retry_after_ms: after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
+        fields: fields.map(Iterator::collect).unwrap_or_default(),
+    }
+}
