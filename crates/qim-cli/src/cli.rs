@@ -59,6 +59,8 @@ pub(crate) enum Command {
     ///
     /// A record whose retention has passed must be gone; within ten minutes of its date it may be either.
     Verify(VerifyArgs),
+    /// Checks that deployment manifests give both daemons the same retention
+    CheckManifests(CheckManifestsArgs),
     /// Prints generated chat as NDJSON, for `qim import -`; the same for the same seed
     Demo(DemoArgs),
     /// Asks a daemon's admin port whether it is ready; for container health checks
@@ -158,6 +160,13 @@ pub(crate) struct VerifyArgs {
     /// How long to try without any progress
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "5m")]
     pub(crate) give_up: Duration,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckManifestsArgs {
+    /// Compose files, Kubernetes manifests, env files, or directories of them
+    #[arg(value_name = "PATH", required = true)]
+    pub(crate) paths: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]

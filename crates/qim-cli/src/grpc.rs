@@ -57,9 +57,9 @@ pub(crate) fn sentence(status: &Status) -> String {
     let code = code_name(status.code());
     let fields: Vec<String> = violations(status)
         .into_iter()
-        .map(|(field, reason)| format!("{field} {reason}"))
         // The text may say it already.
-        .filter(|violation| !status.message().contains(violation.as_str()))
+        .filter(|(field, reason)| !(status.message().contains(field) && status.message().contains(reason)))
+        .map(|(field, reason)| format!("{field} {reason}"))
         .collect();
     match (status.message(), fields.join("; ")) {
         ("", fields) if fields.is_empty() => code.to_owned(),
@@ -179,6 +179,9 @@ mod tests {
             sentence(&status),
             "the request is not valid: conversation is empty; messages[3].sender is empty (INVALID_ARGUMENT)"
         );
+        let details = ErrorDetails::with_bad_request_violation("sender", "is empty");
+        let status = Status::with_error_details(Code::InvalidArgument, "sender: is empty", details);
+        assert_eq!(sentence(&status), "sender: is empty (INVALID_ARGUMENT)");
         assert_eq!(sentence(&Status::internal("")), "INTERNAL");
         assert_eq!(sentence(&Status::data_loss("record 3 is damaged")), "record 3 is damaged (DATA_LOSS)");
     }

@@ -40,6 +40,7 @@ pub async fn run(cli: Cli, environment: Environment) -> Result<(), Failure> {
         Command::Describe(args) => commands::describe::run(&session, args, &mut output).await,
         Command::Import(args) => import::run(&session, args, &mut output).await,
         Command::Verify(args) => verify::run(&session, args, &mut output).await,
+        Command::CheckManifests(args) => commands::check_manifests::run(args, &mut output),
         Command::Demo(args) => demo::run(args, &mut output),
         Command::Health(args) => commands::health::run(&session, args, &mut output),
     };

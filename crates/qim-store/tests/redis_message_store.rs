@@ -608,7 +608,7 @@ async fn a12_daemons_tell_each_other_their_retention() {
 
 #[tokio::test]
 async fn a_redis_that_is_down_is_reported_in_time_and_found_again_when_it_is_back() {
-    let (mut redis, store) = hot_store();
+    let (redis, store) = hot_store();
     let conv = conversation("c");
     store.commit(&conv, &drafts(0..1, NOW), NOW, None).await.unwrap();
     redis.stop();

@@ -1,6 +1,7 @@
 //! The commands that do one thing, each in its file.
 
 pub(crate) mod append;
+pub(crate) mod check_manifests;
 pub(crate) mod describe;
 pub(crate) mod health;
 pub(crate) mod pull;

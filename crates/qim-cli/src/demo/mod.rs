@@ -66,13 +66,14 @@ struct Chat {
     slots: std::vec::IntoIter<Slot>,
     random: Random,
     conversations: Vec<Conversation>,
+    writers: Vec<Writer>,
 }
 
 struct Conversation {
     name: String,
     tenant: Option<&'static str>,
     members: Vec<String>,
-    writer: Writer,
+    language: usize,
 }
 
 impl Chat {
@@ -80,12 +81,13 @@ impl Chat {
         let mut random = Random::new(seed);
         let slots = Plan { messages, conversations }.slots(&mut random);
         let conversations = (0..conversations).map(|_| Conversation::new(&mut random)).collect();
-        Self { slots: slots.into_iter(), random, conversations }
+        Self { slots: slots.into_iter(), random, conversations, writers: Writer::all() }
     }
 
     fn message(&mut self, slot: Slot) -> DemoMessage<'_> {
         let random = &mut self.random;
         let conversation = &self.conversations[slot.conversation as usize];
+        let writer = &self.writers[conversation.language];
         let is_binary = random.below(1000) < BINARY_PER_THOUSAND;
         let bytes = body_bytes(random);
         let payload: Option<Vec<u8>> =
@@ -97,7 +99,7 @@ impl Chat {
             client_msg_id: format!("{:016x}{:016x}", random.next(), random.next()),
             class: random.share(1000, &CLASSES).map(RetentionClass::name),
             content_type: is_binary.then_some("application/octet-stream"),
-            body: (!is_binary).then(|| conversation.writer.write(bytes, random)),
+            body: (!is_binary).then(|| writer.write(bytes, random)),
             payload_base64: payload.map(|payload| STANDARD.encode(payload)),
             age_ms: slot.age_ms,
         }
@@ -112,7 +114,7 @@ impl Conversation {
             name: format!("conv-{:016x}", random.next()),
             tenant: random.share(100, &TENANTS),
             members: (0..members).map(|_| format!("u-{:08x}", random.next() >> 32)).collect(),
-            writer: Writer::new(random),
+            language: Writer::draw(random),
         }
     }
 }

@@ -14,19 +14,31 @@ pub(crate) fn body_bytes(random: &mut Random) -> usize {
 }
 
 /// Writes in one language.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Writer(&'static Language);
+#[derive(Debug, Clone)]
+pub(crate) struct Writer {
+    language: &'static Language,
+    words: Vec<&'static str>,
+}
 
 impl Writer {
-    /// In a language drawn by how common it is here.
-    pub(crate) fn new(random: &mut Random) -> Self {
+    /// One for each language.
+    pub(crate) fn all() -> Vec<Self> {
+        let writer = |language: &'static Language| Self {
+            language,
+            words: language.words.split_whitespace().collect(),
+        };
+        LANGUAGES.iter().map(writer).collect()
+    }
+
+    /// The index of a writer, drawn by how common the language is here.
+    pub(crate) fn draw(random: &mut Random) -> usize {
         let whole = LANGUAGES.iter().map(|language| language.share).sum();
-        let shares: Vec<_> = LANGUAGES.iter().map(|language| (language, language.share)).collect();
-        Self(random.share(whole, &shares).expect("the shares make the whole"))
+        let shares: Vec<_> = LANGUAGES.iter().map(|language| language.share).enumerate().collect();
+        random.share(whole, &shares).expect("the shares make the whole")
     }
 
     /// A text of at most `bytes` bytes, and not much less; never empty.
-    pub(crate) fn write(self, bytes: usize, random: &mut Random) -> String {
+    pub(crate) fn write(&self, bytes: usize, random: &mut Random) -> String {
         let mut text = String::with_capacity(bytes + 32);
         let mut sentence_words = 0;
         while text.len() < bytes {
@@ -40,29 +52,29 @@ impl Writer {
         text
     }
 
-    fn separator(self, sentence_words: &mut u64, random: &mut Random) -> &'static str {
+    fn separator(&self, sentence_words: &mut u64, random: &mut Random) -> &'static str {
         let ends = *sentence_words >= 3 && random.below(8) == 0;
         if !ends {
-            return self.0.space;
+            return self.language.space;
         }
         *sentence_words = 0;
         match random.below(6) {
             0 => "\n",
-            1 => self.0.question,
-            _ => self.0.stop,
+            1 => self.language.question,
+            _ => self.language.stop,
         }
     }
 
     /// Mostly a word; sometimes what no word list has: a number, a link, a smile.
-    fn push_word(self, text: &mut String, random: &mut Random) {
+    fn push_word(&self, text: &mut String, random: &mut Random) {
         match random.below(60) {
             0 => text.push_str(&random.below(10_000).to_string()),
-            1 => text.push_str(&format!("https://example.org/{:x}", random.next() >> 32)),
+            1 => text.extend(["https://example.org/", &format!("{:x}", random.next() >> 32)]),
             2 => text.push_str(random.pick::<&str>(&["🙂", "👍", "🎉", "☕", "🌧️", "😅"])),
             _ => {
                 // The product of two draws favours the front of the list, where the common words stand.
                 let (first, second) = (random.fraction(), random.fraction());
-                text.push_str(self.0.words[index(self.0.words.len(), first * second)]);
+                text.push_str(self.words[index(self.words.len(), first * second)]);
             }
         }
     }

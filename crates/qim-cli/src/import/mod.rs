@@ -91,7 +91,7 @@ impl Import {
                 return Ok(());
             }
             tokio::select! {
-                Some(delivered) = under_way.next(), if !under_way.is_empty() => self.delivered(delivered?),
+                Some(delivered) = under_way.next(), if !under_way.is_empty() => self.delivered(&delivered?),
                 chunk = self.input.next_chunk(), if reading && !self.window.is_full() => match chunk? {
                     Some(lines) => {
                         self.admit(lines);
@@ -119,9 +119,9 @@ impl Import {
         self.progress.count(self.tally.total());
     }
 
-    fn delivered(&mut self, delivered: Delivered) {
+    fn delivered(&mut self, delivered: &Delivered) {
         self.window.release(&delivered.conversation, delivered.bytes);
-        self.tally.add(&delivered, &self.progress);
+        self.tally.add(delivered, &self.progress);
         self.progress.count(self.tally.total());
     }
 }

@@ -65,7 +65,9 @@ fn audit_with(tenant: Option<TenantRetention>, messages: &[Message], stored: &[v
     let expected = file(messages);
     let rules = Rules::new(RetentionDays::new(30).unwrap(), tenant);
     let mut audit = Audit::new(&expected, &rules, NOW);
-    stored.iter().for_each(|record| audit.see(record));
+    for record in stored {
+        audit.see(record);
+    }
     audit.finish()
 }
 

@@ -80,15 +80,16 @@ mod tests {
     #[test]
     fn a_record_must_be_there_before_its_date_and_gone_after_it() {
         let rules = Rules::new(RetentionDays::new(30).unwrap(), None);
-        let due = |class, age: Duration| rules.due(class, NOW - age, NOW);
-        for (class, retention) in [(RetentionClass::Default, 30 * DAY), (RetentionClass::Ephemeral24h, DAY)] {
-            let second = Duration::from_secs(1);
-            assert_eq!(due(class, retention - SLACK - second), Due::Present);
-            assert_eq!(due(class, retention - SLACK), Due::Either);
-            assert_eq!(due(class, retention + SLACK), Due::Either);
-            assert_eq!(due(class, retention + SLACK + second), Due::Absent);
+        let (slack, second) = (600, 1);
+        let due = |class, age_secs| rules.due(class, NOW - Duration::from_secs(age_secs), NOW);
+        for (class, days) in [(RetentionClass::Default, 30), (RetentionClass::Ephemeral24h, 1)] {
+            let retention = days * 86_400;
+            assert_eq!(due(class, retention - slack - second), Due::Present);
+            assert_eq!(due(class, retention - slack), Due::Either);
+            assert_eq!(due(class, retention + slack), Due::Either);
+            assert_eq!(due(class, retention + slack + second), Due::Absent);
         }
-        assert_eq!(due(RetentionClass::ComplianceHold, 9999 * DAY), Due::Present);
+        assert_eq!(due(RetentionClass::ComplianceHold, 9999 * 86_400), Due::Present);
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! What the tests of the two tiers share: a real Redis for each test, and short ways to say what is committed.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use qim_core::{
     ConversationKey, DEFAULT_CONTENT_TYPE, RetentionClass, RetentionDays, ShardCount, TenantId, UnixMillis,
 };
-use qim_store::RetentionPolicy;
+use qim_store::archive::{self, ArchiveOptions};
 use qim_store::hot::{Committed, Draft, Fence, GcReport, RedisMessageStore};
+use qim_store::{ArchiveStore, RetentionPolicy, TieredMessageStore};
 use qim_testkit::RedisServer;
 
 pub(crate) const DAY: Duration = Duration::from_hours(24);
@@ -20,7 +22,7 @@ pub(crate) const NOW: UnixMillis = UnixMillis::new(1_800_000_000_000);
 
 /// A store on a Redis of its own; 30 days of retention, no trim window.
 pub(crate) fn hot_store() -> (RedisServer, RedisMessageStore) {
-    let redis = RedisServer::start();
+    let redis = RedisServer::options().append_only().start();
     let store = connect(&redis);
     (redis, store)
 }
@@ -112,4 +114,50 @@ pub(crate) async fn registered(redis: &RedisServer) -> Vec<(String, u64)> {
     }
     all.sort();
     all
+}
+
+/// Both tiers over a Redis and a SQLite file of their own, with 30 days of retention and 7 days of window.
+pub(crate) struct Tiers {
+    pub(crate) redis: RedisServer,
+    pub(crate) store: TieredMessageStore,
+    pub(crate) dir: tempfile::TempDir,
+}
+
+pub(crate) fn tiers() -> Tiers {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", dir.path().join("archive.db").display());
+    let (redis, hot) = hot_store();
+    let store = TieredMessageStore::with_trim(hot, open_archive(&url), WINDOW);
+    Tiers { redis, store, dir }
+}
+
+pub(crate) fn open_archive(url: &str) -> Arc<dyn ArchiveStore> {
+    let options = ArchiveOptions { timeout: Duration::from_secs(5) };
+    archive::open(&url.parse().expect("an archive URL"), options).expect("an archive")
+}
+
+/// Copies everything that waits in this conversation.
+pub(crate) async fn copy_all(store: &TieredMessageStore, conversation: &ConversationKey, now: UnixMillis) {
+    let fence = fence(store.hot(), conversation).await;
+    while store.copy(conversation, &fence, now).await.unwrap().more {}
+    store.hot().release_lease(&fence).await.unwrap();
+}
+
+/// Trims everything that is due in this conversation; answers how much that was.
+pub(crate) async fn trim_all(
+    store: &TieredMessageStore,
+    conversation: &ConversationKey,
+    now: UnixMillis,
+) -> u64 {
+    let fence = fence(store.hot(), conversation).await;
+    let mut removed = 0;
+    loop {
+        let report = store.trim(conversation, &fence, now).await.unwrap();
+        removed += report.removed;
+        if !report.more {
+            break;
+        }
+    }
+    store.hot().release_lease(&fence).await.unwrap();
+    removed
 }

@@ -1,0 +1,77 @@
+//! What every archive must do, shown on each implementation: `sqlite::CASE` on a file, `cql::CASE` on the server at
+//! `QIM_TEST_CQL_URL`. What only one of them can do is shown in `sqlite_file` and `cql_server`.
+
+mod backend;
+mod cases;
+mod cql_outage;
+mod cql_server;
+mod messages;
+mod sqlite_file;
+
+macro_rules! conformance {
+    ($($module:ident :: { $($case:ident),+ $(,)? }),+ $(,)?) => {
+        mod sqlite {
+            $($(#[test] fn $case() { crate::backend::on_sqlite(crate::cases::$module::$case); })+)+
+        }
+        mod cql {
+            $($(#[test] fn $case() { crate::backend::on_cql(crate::cases::$module::$case); })+)+
+        }
+    };
+}
+
+conformance! {
+    puts::{
+        an_unknown_conversation_is_empty,
+        an_empty_put_does_nothing,
+        a_record_comes_back_to_the_byte,
+        a_repeated_put_changes_nothing,
+        a_put_writes_only_what_is_missing,
+        a_conflict_is_named_and_changes_nothing,
+        a_put_at_another_date_is_a_conflict,
+        the_largest_put_crosses_buckets,
+        a_put_with_holes_between_its_seqs_is_read_back,
+        conversations_and_tenants_do_not_mix,
+        two_writers_of_the_same_records_leave_one_copy,
+        what_one_program_puts_another_reads,
+    },
+    dates::{
+        a13_a_record_is_served_until_the_millisecond_it_expires,
+        a10_a_record_that_has_expired_is_never_readable,
+        a10_a_late_copy_keeps_its_date,
+        a11_a_held_record_is_served_for_ever,
+        a_damaged_record_is_reported_and_not_served,
+        a_record_of_another_conversation_is_reported_and_not_served,
+        a_damaged_date_never_serves_a_record_past_its_own,
+        a_damaged_date_never_serves_a_record_past_the_date,
+        damaged_rows_count_towards_the_limit,
+    },
+    reads::{
+        a_page_is_ascending_in_both_directions,
+        a_read_crosses_buckets,
+        a_page_has_at_most_three_mib,
+        a_page_has_at_least_one_record,
+        an_empty_range_has_no_records,
+        every_record_is_reached_by_following_next,
+        a_long_run_of_expired_records_is_passed,
+        high_seqs_are_read,
+    },
+    marks::{
+        marks_tell_date_and_digest,
+        the_earliest_is_the_lowest_unexpired_record,
+        a_held_record_at_the_start_stays_the_earliest,
+        the_earliest_is_looked_for_inside_the_range,
+        a_late_copy_below_the_earliest_becomes_the_earliest,
+        the_high_water_mark_never_goes_down,
+        an_expired_record_raises_the_high_water_mark,
+        only_unexpired_records_are_counted,
+    },
+    client_ids::{
+        a_client_id_leads_to_what_was_committed,
+        client_ids_outlive_their_records,
+        a_client_id_is_forgotten_after_ninety_days,
+        the_later_of_two_commits_under_one_id_is_remembered,
+        five_hundred_client_ids_are_found_in_their_order,
+        client_ids_of_high_seqs_are_found,
+        a_conflict_leaves_client_ids_alone,
+    },
+}

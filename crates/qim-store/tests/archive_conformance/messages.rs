@@ -1,0 +1,78 @@
+//! Messages for tests, told apart by their seq.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use qim_core::{ConversationKey, Message, RetentionClass, RetentionDays, RetentionPolicy, UnixMillis, codec};
+use qim_store::archive::StoredRecord;
+
+pub(crate) const DAY: Duration = Duration::from_hours(24);
+/// How long a record of class `default` is kept in these tests.
+pub(crate) const RETENTION: Duration = Duration::from_hours(30 * 24);
+
+/// What the writer would commit.
+pub(crate) struct Draft {
+    pub(crate) seq: u64,
+    pub(crate) class: RetentionClass,
+    pub(crate) created_at: UnixMillis,
+    pub(crate) id: String,
+    pub(crate) payload: Bytes,
+}
+
+impl Draft {
+    pub(crate) fn new(seq: u64, created_at: UnixMillis) -> Self {
+        Self {
+            seq,
+            class: RetentionClass::Default,
+            created_at,
+            id: format!("id-{seq}"),
+            payload: format!("payload {seq}").into(),
+        }
+    }
+
+    pub(crate) fn class(self, class: RetentionClass) -> Self {
+        Self { class, ..self }
+    }
+
+    pub(crate) fn id(self, id: &str) -> Self {
+        Self { id: id.to_owned(), ..self }
+    }
+
+    pub(crate) fn payload(self, payload: impl Into<Bytes>) -> Self {
+        Self { payload: payload.into(), ..self }
+    }
+
+    pub(crate) fn commit(self, conversation: &ConversationKey) -> StoredRecord {
+        let policy = RetentionPolicy::from_days(RetentionDays::new(30).unwrap());
+        let message = Message {
+            sender: "alice".to_owned(),
+            client_msg_id: self.id,
+            class: self.class,
+            created_at: self.created_at,
+            expires_at: policy.expires_at(self.class, conversation.tenant(), self.created_at),
+            content_type: qim_core::DEFAULT_CONTENT_TYPE.to_owned(),
+            payload: self.payload,
+        };
+        let encoded = codec::encode(conversation, &message).into();
+        StoredRecord { seq: self.seq, message, encoded }
+    }
+}
+
+/// Records of class `default` with these seqs.
+pub(crate) fn records(
+    conversation: &ConversationKey,
+    seqs: impl IntoIterator<Item = u64>,
+    created_at: UnixMillis,
+) -> Vec<StoredRecord> {
+    seqs.into_iter().map(|seq| Draft::new(seq, created_at).commit(conversation)).collect()
+}
+
+/// A sequence of numbers that is the same in every run.
+pub(crate) struct Numbers(pub(crate) u64);
+
+impl Numbers {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
