@@ -121,7 +121,9 @@ impl LeaseTask {
                 .try_collect()
                 .await?;
             left -= taken.len();
-            taken.into_iter().for_each(|fence| self.held.took(fence));
+            for fence in taken {
+                self.held.took(fence);
+            }
         }
         Ok(())
     }

@@ -3,11 +3,11 @@
 -- KEYS  1 conversation
 -- ARGV  1 'after' | 'before' | 'unarchived'  2 seq  3 limit, at most 512  4 now, ms
 -- 'after' reads up from seq + 1, 'unarchived' from archived + 1; 'before' the seqs just below seq. Seqs below the floor
--- are left out, and so is what goes beyond about 4 MiB (but never the first).
+-- are left out, and so is what goes beyond 3 MiB (but never the first).
 -- Returns {} where there is no conversation, else
 --   {header, lowest readable seq or 0, seq up to which that was looked for, seq of the first value, value, ...}
 -- or {'corrupt', reason}.
-local BYTES_MAX, CHUNK, SCAN_MAX = 4194304, 64, 512
+local BYTES_MAX, CHUNK, SCAN_MAX = 3145728, 64, 512
 
 local h, reason = load_header(KEYS[1])
 if reason then

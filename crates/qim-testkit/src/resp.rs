@@ -22,6 +22,25 @@ pub enum Reply {
     Array(Vec<Reply>),
 }
 
+impl Reply {
+    /// The number; a test that gets anything else is wrong.
+    pub fn integer(&self) -> i64 {
+        match self {
+            Self::Int(number) => *number,
+            other => panic!("not a number: {other:?}"),
+        }
+    }
+
+    /// All texts in it, in their order.
+    pub fn texts(&self) -> Vec<&str> {
+        match self {
+            Self::Text(text) => vec![text],
+            Self::Array(replies) => replies.iter().flat_map(Self::texts).collect(),
+            Self::Error(_) | Self::Int(_) | Self::Nil => Vec::new(),
+        }
+    }
+}
+
 /// Sends one command on a connection of its own, and waits for its answer.
 pub(crate) fn command(addr: SocketAddr, arguments: &[&str]) -> io::Result<Reply> {
     let mut stream = TcpStream::connect_timeout(&addr, CONNECT_TIMEOUT)?;

@@ -31,9 +31,10 @@ pub async fn start(daemon: Daemon<WriterConfig>, [requests, loops]: [Phase; 2]) 
     let store = open_tiers(&daemon).await?;
     let metrics = Arc::new(daemon.metrics.register(WriterMetrics::new));
 
-    let history = History::new(store.clone(), &daemon.config, daemon.clock.clone(), metrics.clone());
-    let server = Server::bind(&daemon.config, history, daemon.readiness.clone()).await?;
     let token = requests.token().clone();
+    let history =
+        History::new(store.clone(), &daemon.config, daemon.clock.clone(), metrics.clone(), token.clone());
+    let server = Server::bind(&daemon.config, history, daemon.readiness.clone()).await?;
     requests.spawn("grpc", server.serve(token));
 
     let collect = GcTask::new(store.hot().clone(), daemon.clock.clone(), metrics.clone());

@@ -18,8 +18,8 @@ use super::window::{Batch, Pending};
 #[derive(Debug)]
 pub(crate) struct Delivered {
     pub(crate) conversation: ConversationKey,
-    /// What the window gave for it.
-    pub(crate) bytes: usize,
+    /// What it took of the window.
+    pub(crate) memory_bytes: usize,
     pub(crate) committed: u64,
     pub(crate) duplicate: u64,
     pub(crate) expired: u64,
@@ -34,9 +34,9 @@ pub(crate) async fn deliver(
     progress: Rc<Progress>,
     batch: Batch,
 ) -> Result<Delivered, Failure> {
-    let Batch { conversation, pending, bytes } = batch;
+    let Batch { conversation, pending, memory_bytes, .. } = batch;
     let mut delivered =
-        Delivered { conversation, bytes, committed: 0, duplicate: 0, expired: 0, failed: Vec::new() };
+        Delivered { conversation, memory_bytes, committed: 0, duplicate: 0, expired: 0, failed: Vec::new() };
     // The part on top is sent first.
     let mut parts = vec![pending];
     while let Some(part) = parts.pop() {
@@ -166,8 +166,14 @@ mod tests {
     #[test]
     fn an_answer_that_does_not_fit_its_request_is_no_success() {
         let conversation = ConversationKey::new(qim_core::TenantId::default(), "c").unwrap();
-        let mut delivered =
-            Delivered { conversation, bytes: 0, committed: 0, duplicate: 0, expired: 0, failed: Vec::new() };
+        let mut delivered = Delivered {
+            conversation,
+            memory_bytes: 0,
+            committed: 0,
+            duplicate: 0,
+            expired: 0,
+            failed: Vec::new(),
+        };
         let result = |outcome: Outcome| v1::Imported { outcome: outcome as i32, seq: 1 };
         delivered.count(&part(1..=2), &[result(Outcome::Committed)]);
         assert_eq!((delivered.committed, delivered.failed.len()), (0, 2));

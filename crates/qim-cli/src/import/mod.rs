@@ -120,7 +120,7 @@ impl Import {
     }
 
     fn delivered(&mut self, delivered: &Delivered) {
-        self.window.release(&delivered.conversation, delivered.bytes);
+        self.window.release(&delivered.conversation, delivered.memory_bytes);
         self.tally.add(delivered, &self.progress);
         self.progress.count(self.tally.total());
     }

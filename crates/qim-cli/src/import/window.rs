@@ -7,9 +7,11 @@ use qim_proto::v1;
 
 use crate::ndjson::Entry;
 
-/// What the window holds at most, with what is under way. The last line read may go beyond it.
-const WINDOW_BYTES: usize = 8 << 20;
-const WINDOW_MESSAGES: usize = 16_384;
+/// What the window takes of memory at most, with what is under way. The last line read may go beyond it. The larger it
+/// is, the more messages of a conversation go together: of a million messages in 50 000 conversations 18 on average.
+const WINDOW_BYTES: usize = 24 << 20;
+/// What a message takes of memory besides its texts and its payload: their allocations and its place in the queue.
+const MESSAGE_MEMORY_BYTES: usize = 384;
 /// What a request holds at most. A single message may be larger.
 const BATCH_BYTES: usize = 1 << 20;
 const BATCH_MESSAGES: usize = 100;
@@ -42,8 +44,10 @@ impl Pending {
 pub(crate) struct Batch {
     pub(crate) conversation: ConversationKey,
     pub(crate) pending: Vec<Pending>,
-    /// To be given back with [`Window::release`].
+    /// What its request takes.
     pub(crate) bytes: usize,
+    /// What it takes of the window, to be given back with [`Window::release`].
+    pub(crate) memory_bytes: usize,
 }
 
 /// Which batches may be taken.
@@ -64,7 +68,7 @@ pub(crate) struct Window {
     /// Those of them that can give a full batch.
     full: BTreeMap<u64, ConversationKey>,
     /// Waiting and under way.
-    bytes: usize,
+    memory_bytes: usize,
     /// Waiting.
     messages: usize,
 }
@@ -85,7 +89,7 @@ impl Waiting {
 impl Window {
     /// No more should be read.
     pub(crate) fn is_full(&self) -> bool {
-        self.bytes >= WINDOW_BYTES || self.messages >= WINDOW_MESSAGES
+        self.memory_bytes >= WINDOW_BYTES
     }
 
     /// Nothing waits.
@@ -96,7 +100,7 @@ impl Window {
     /// Behind the other messages of its conversation.
     pub(crate) fn push(&mut self, conversation: &ConversationKey, pending: Pending) {
         let bytes = pending.bytes();
-        self.bytes += bytes;
+        self.memory_bytes += bytes + MESSAGE_MEMORY_BYTES;
         self.messages += 1;
         let waiting = self.conversations.entry(conversation.clone()).or_default();
         waiting.bytes += bytes;
@@ -115,8 +119,8 @@ impl Window {
     }
 
     /// The batch of this conversation is done.
-    pub(crate) fn release(&mut self, conversation: &ConversationKey, bytes: usize) {
-        self.bytes -= bytes;
+    pub(crate) fn release(&mut self, conversation: &ConversationKey, memory_bytes: usize) {
+        self.memory_bytes -= memory_bytes;
         let waiting = self.conversations.get_mut(conversation).expect("a batch of it was under way");
         assert!(waiting.under_way, "a batch is released once");
         waiting.under_way = false;
@@ -142,7 +146,8 @@ impl Window {
         waiting.bytes -= bytes;
         waiting.under_way = true;
         self.messages -= pending.len();
-        Batch { conversation, pending, bytes }
+        let memory_bytes = bytes + pending.len() * MESSAGE_MEMORY_BYTES;
+        Batch { conversation, pending, bytes, memory_bytes }
     }
 
     fn enlist(&mut self, conversation: &ConversationKey) {
@@ -203,7 +208,7 @@ mod tests {
         while let Some(batch) = window.take(Take::Any) {
             assert!(window.take(Take::Any).is_none() && window.take(Take::Full).is_none());
             seen.extend(lines(&batch));
-            window.release(&batch.conversation, batch.bytes);
+            window.release(&batch.conversation, batch.memory_bytes);
         }
         assert_eq!(seen, (1..=250).collect::<Vec<_>>());
     }
@@ -219,7 +224,7 @@ mod tests {
         assert_eq!(lines(&first), [1, 3]);
         window.push(&key("a"), pending(5, 1));
         assert_eq!(lines(&window.take(Take::Any).unwrap()), [2]);
-        window.release(&first.conversation, first.bytes);
+        window.release(&first.conversation, first.memory_bytes);
         assert_eq!(lines(&window.take(Take::Any).unwrap()), [4]);
         assert_eq!(lines(&window.take(Take::Any).unwrap()), [5]);
         assert!(window.take(Take::Any).is_none());
@@ -233,14 +238,14 @@ mod tests {
             line += 1;
             window.push(&key(&format!("c{}", line % 7)), pending(line, 1 << 10));
         }
-        assert!(line <= 8 << 10);
+        assert!(line <= 24 << 10);
         let mut taken = 0;
         while let Some(batch) = window.take(Take::Any) {
             taken += batch.pending.len() as u64;
-            window.release(&batch.conversation, batch.bytes);
+            window.release(&batch.conversation, batch.memory_bytes);
         }
         assert_eq!(taken, line);
-        assert!(window.is_empty() && window.bytes == 0 && window.conversations.is_empty());
+        assert!(window.is_empty() && window.memory_bytes == 0 && window.conversations.is_empty());
     }
 
     #[test]
@@ -249,7 +254,7 @@ mod tests {
         for line in 1..=100_000 {
             window.push(&key("hot"), pending(line, 1));
             if let Some(batch) = window.take(Take::Full) {
-                window.release(&batch.conversation, batch.bytes);
+                window.release(&batch.conversation, batch.memory_bytes);
             }
         }
         assert!(window.by_age.len() + window.full.len() + window.conversations.len() <= 2);

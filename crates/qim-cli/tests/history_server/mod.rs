@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use qim_proto::v1::{Record, history_server::HistoryServer};
 use tokio::runtime::Runtime;
-use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::server::TcpIncoming;
 
 use service::Service;
 
@@ -78,7 +78,7 @@ impl Server {
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
             tonic::transport::Server::builder()
                 .add_service(service)
-                .serve_with_incoming(TcpListenerStream::new(listener))
+                .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)))
                 .await
                 .unwrap();
         });

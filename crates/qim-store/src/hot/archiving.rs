@@ -77,13 +77,12 @@ impl RedisMessageStore {
         let mut conversations = Vec::with_capacity(members.len());
         for member in members {
             let id = std::str::from_utf8(&member).ok();
-            match id.and_then(|id| ConversationKey::from_storage_id(id).ok()) {
-                Some(conversation) => conversations.push(conversation),
-                None => {
-                    // It would stand in the way for ever, and there is no conversation behind it.
-                    tracing::error!(key, member = ?String::from_utf8_lossy(&member), "index entry names no conversation");
-                    self.connection.command::<()>(redis::cmd("ZREM").arg(key).arg(&member)).await?;
-                }
+            if let Some(conversation) = id.and_then(|id| ConversationKey::from_storage_id(id).ok()) {
+                conversations.push(conversation);
+            } else {
+                // It would stand in the way for ever, and there is no conversation behind it.
+                tracing::error!(key, member = ?String::from_utf8_lossy(&member), "index entry names no conversation");
+                self.connection.command::<()>(redis::cmd("ZREM").arg(key).arg(&member)).await?;
             }
         }
         Ok(conversations)

@@ -71,7 +71,7 @@ impl RedisMessageStore {
         }
         let mut reply = reply.into_iter();
         let mut next = || reply.next().ok_or_else(|| HotError::Refused("seek_time: short reply".into()));
-        let marks = parse_header(conversation, read(next()?)?, &mut next)?;
+        let marks = parse_header(conversation, &read::<Vec<u8>>(next()?)?, &mut next)?;
         Ok((marks, read(next()?)?))
     }
 }
@@ -79,13 +79,13 @@ impl RedisMessageStore {
 /// The marks; an error where the reply says why there are none.
 fn parse_header(
     conversation: &ConversationKey,
-    header: Vec<u8>,
+    header: &[u8],
     next: &mut impl FnMut() -> Result<Value, HotError>,
 ) -> Result<Marks, HotError> {
     if header == b"corrupt" {
         return Err(corrupt(conversation, read::<String>(next()?)?));
     }
-    Marks::parse(&header).ok_or_else(|| corrupt(conversation, "the header cannot be read"))
+    Marks::parse(header).ok_or_else(|| corrupt(conversation, "the header cannot be read"))
 }
 
 fn parse_page(conversation: &ConversationKey, reply: Vec<Value>) -> Result<HotPage, HotError> {
@@ -94,7 +94,7 @@ fn parse_page(conversation: &ConversationKey, reply: Vec<Value>) -> Result<HotPa
     }
     let mut reply = reply.into_iter();
     let mut next = || reply.next().ok_or_else(|| HotError::Refused("read_page: short reply".into()));
-    let marks = parse_header(conversation, read(next()?)?, &mut next)?;
+    let marks = parse_header(conversation, &read::<Vec<u8>>(next()?)?, &mut next)?;
     let first_readable = Some(read(next()?)?).filter(|seq| *seq > 0);
     let looked_to = read(next()?)?;
     let first: u64 = read(next()?)?;

@@ -80,7 +80,7 @@ impl TieredMessageStore {
     fn may_be_forgotten(&self, draft: &TieredDraft, now: UnixMillis) -> bool {
         let margin = (self.window / 24).min(Duration::from_hours(1));
         let first = draft.first_sent_at.unwrap_or(now).min(draft.draft.created_at);
-        first + (self.window - margin) <= now
+        first + self.window <= now + margin
     }
 
     /// For each draft: the answer, where the archive knows it.

@@ -5,6 +5,9 @@ use super::earliest::EarliestAvailable;
 use crate::archive::{ArchiveError, ArchivePage, DamagedRow, Direction, SeqRange};
 use crate::hot::{HotError, HotPage, HotValue, Marks, PageStart};
 
+/// Most bytes of payload on one page (but at least one record): with what belongs to them, records stay below the 4 MiB
+/// that a gRPC client takes by default.
+const PAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// How many hot pages are read at most to fill one page, where many places are empty.
 const HOT_PAGES_MAX: usize = 8;
 
@@ -47,6 +50,7 @@ pub struct Page {
     pub archive_unavailable: bool,
     /// Records of the page that came from the archive.
     pub from_archive: usize,
+    bytes: usize,
 }
 
 /// Why a page could not be read.
@@ -113,7 +117,7 @@ impl TieredMessageStore {
                 let archived =
                     self.read_archive(conversation, range, Direction::Forwards, request.limit, now).await?;
                 page.from_archive = archived.records.len();
-                page.records = archived.records;
+                archived.records.into_iter().for_each(|record| page.push(record));
                 page.next_seq = archived.next.map_or(floor - 1, |next| next - 1);
                 if archived.next.is_some() {
                     page.has_more = true;
@@ -136,15 +140,20 @@ impl TieredMessageStore {
         limit: usize,
         now: UnixMillis,
     ) -> Result<(), HotError> {
+        let mut full = false;
         for _ in 0..HOT_PAGES_MAX {
             for value in hot.values {
-                if page.records.len() == limit {
+                full = !page.has_room_for(&value, limit);
+                if full {
                     break;
                 }
                 page.next_seq = value.seq();
-                page.records.extend(self.readable(conversation, value, now).await?);
+                self.readable(conversation, value, now)
+                    .await
+                    .into_iter()
+                    .for_each(|record| page.push(record));
             }
-            if page.records.len() == limit || page.next_seq >= page.last {
+            if full || page.records.len() == limit || page.next_seq >= page.last {
                 break;
             }
             hot = self.hot.read_page(conversation, PageStart::After(page.next_seq), limit, now).await?;
@@ -168,15 +177,20 @@ impl TieredMessageStore {
         let earliest = self.earliest_available(conversation, &hot, now).await?;
         let floor = hot.marks.floor;
         let mut page = Page::start(&earliest, hot.marks, before.min(hot.marks.last + 1));
+        let mut full = false;
         for _ in 0..HOT_PAGES_MAX {
             for value in std::mem::take(&mut hot.values).into_iter().rev() {
-                if page.records.len() == request.limit {
+                full = !page.has_room_for(&value, request.limit);
+                if full {
                     break;
                 }
                 page.next_seq = value.seq();
-                page.records.extend(self.readable(conversation, value, now).await?);
+                self.readable(conversation, value, now)
+                    .await
+                    .into_iter()
+                    .for_each(|record| page.push(record));
             }
-            if page.records.len() == request.limit || page.next_seq <= floor.max(earliest.seq) {
+            if full || page.records.len() == request.limit || page.next_seq <= floor.max(earliest.seq) {
                 break;
             }
             hot = self
@@ -188,7 +202,7 @@ impl TieredMessageStore {
             }
         }
         page.records.reverse();
-        let left = request.limit - page.records.len();
+        let left = if full { 0 } else { request.limit - page.records.len() };
         if left > 0 && page.next_seq <= floor && floor > 1 {
             match earliest.archive_error {
                 Some(error) if page.records.is_empty() => return Err(error.into()),
@@ -213,9 +227,15 @@ impl TieredMessageStore {
             return Ok(());
         }
         let archived = self.read_archive(conversation, range, Direction::Backwards, limit, now).await?;
-        page.from_archive = archived.records.len();
-        page.records.splice(0..0, archived.records);
         page.next_seq = archived.next.unwrap_or(range.from);
+        let mut fitting = archived.records;
+        while page.bytes + payload_bytes(&fitting) > PAGE_BYTES_MAX
+            && !(page.records.is_empty() && fitting.len() == 1)
+        {
+            page.next_seq = fitting.remove(0).seq + 1;
+        }
+        page.from_archive = fitting.len();
+        page.records.splice(0..0, fitting);
         page.has_more = page.next_seq > page.earliest_available;
         Ok(())
     }
@@ -225,15 +245,15 @@ impl TieredMessageStore {
         conversation: &ConversationKey,
         value: HotValue,
         now: UnixMillis,
-    ) -> Result<Option<Record>, HotError> {
+    ) -> Option<Record> {
         match value {
             HotValue::Record(record) if !record.message.is_expired(now) => {
-                Ok(Some(Record { seq: record.seq, message: record.message }))
+                Some(Record { seq: record.seq, message: record.message })
             }
-            HotValue::Record(_) | HotValue::Collected { .. } => Ok(None),
+            HotValue::Record(_) | HotValue::Collected { .. } => None,
             HotValue::Damaged { seq, reason } => {
                 self.set_aside(conversation, &DamagedRow { seq, reason }, "hot", now).await;
-                Ok(None)
+                None
             }
         }
     }
@@ -274,8 +294,24 @@ impl Page {
             next_seq,
             archive_unavailable: earliest.archive_error.is_some(),
             from_archive: 0,
+            bytes: 0,
         }
     }
+
+    /// Whether this value may still go on the page.
+    fn has_room_for(&self, value: &HotValue, limit: usize) -> bool {
+        let bytes = if let HotValue::Record(record) = value { record.encoded.len() } else { 0 };
+        self.records.is_empty() || (self.records.len() < limit && self.bytes + bytes <= PAGE_BYTES_MAX)
+    }
+
+    fn push(&mut self, record: Record) {
+        self.bytes += record.message.payload.len();
+        self.records.push(record);
+    }
+}
+
+fn payload_bytes(records: &[Record]) -> usize {
+    records.iter().map(|record| record.message.payload.len()).sum()
 }
 
 fn out_of_range(earliest: &EarliestAvailable, marks: Marks) -> PullError {

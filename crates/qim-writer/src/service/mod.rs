@@ -17,6 +17,7 @@ use qim_daemon::WriterConfig;
 use qim_proto::v1;
 use qim_proto::v1::history_server::History as HistoryApi;
 use qim_store::TieredMessageStore;
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::metrics::{Refusal, WriterMetrics};
@@ -28,6 +29,8 @@ pub(crate) struct History {
     payload_bytes_max: usize,
     clock: SharedClock,
     metrics: Arc<WriterMetrics>,
+    /// Cancelled when the daemon is to end: streams take no more requests then.
+    draining: CancellationToken,
 }
 
 impl History {
@@ -36,8 +39,9 @@ impl History {
         config: &WriterConfig,
         clock: SharedClock,
         metrics: Arc<WriterMetrics>,
+        draining: CancellationToken,
     ) -> Self {
-        Self { store, payload_bytes_max: config.payload_bytes_max, clock, metrics }
+        Self { store, payload_bytes_max: config.payload_bytes_max, clock, metrics, draining }
     }
 
     /// The conversation that a request names.

@@ -55,6 +55,8 @@ async fn serve(
     let (mut ticket, mut open) = (0, true);
     while open || !under_way.is_empty() {
         tokio::select! {
+            // What was accepted is finished and answered; the client sends the rest to another writer.
+            () = history.draining.cancelled(), if open => open = false,
             request = requests.next(), if open && under_way.len() < IN_FLIGHT_MAX => match request {
                 None => open = false,
                 Some(request) => {
