@@ -93,6 +93,26 @@ async fn an_append_sent_again_is_answered_as_the_first_time() {
 }
 
 #[tokio::test]
+async fn an_import_names_the_message_of_the_request_that_is_wrong_even_behind_expired_ones() {
+    let pair = Pair::start();
+    let mut client = pair.client().await;
+    client.append(append("c", vec![message("used")])).await.unwrap();
+    let at = |id: &str, age_days: i64, body: &'static str| v1::Message {
+        created_at_ms: Some(now_ms() - age_days * qim_tests::DAY_MS),
+        payload: body.into(),
+        ..message(id)
+    };
+    let messages = vec![at("old", 31, "x"), at("used", 0, "another body"), at("fine", 0, "x")];
+    let request = v1::ImportRequest { conversation: "c".into(), messages, ..Default::default() };
+    let status = client.import(request).await.unwrap_err();
+    assert_eq!(status.code(), Code::AlreadyExists);
+    assert_eq!(
+        status.get_error_details().error_info().unwrap().metadata["field"],
+        "messages[1].client_msg_id"
+    );
+}
+
+#[tokio::test]
 async fn a_stream_answers_each_request_once_and_keeps_the_order_of_each_conversation() {
     let pair = Pair::start();
     let mut client = pair.client().await;
@@ -139,6 +159,10 @@ async fn a_position_beyond_the_end_is_out_of_range_and_says_what_is_there() {
     let mut client = pair.client().await;
     client.append(append("c", vec![message("1"), message("2")])).await.unwrap();
     let at = |position| v1::PullRequest { position: Some(position), ..pull_all("c") };
+    for (seq, fail_on_expired) in [(u64::MAX, false), (u64::MAX, true), (3, true)] {
+        let request = v1::PullRequest { fail_on_expired, ..at(Position::AfterSeq(seq)) };
+        assert_eq!(client.pull(request).await.unwrap_err().code(), Code::OutOfRange, "{seq}");
+    }
     let status = client.pull(at(Position::AfterSeq(3))).await.unwrap_err();
     assert_eq!(status.code(), Code::OutOfRange);
     let details = status.get_error_details();

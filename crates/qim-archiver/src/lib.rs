@@ -13,6 +13,7 @@ use std::sync::Arc;
 use qim_daemon::{ArchiverConfig, Condition, Daemon, Phase, PhaseSpec, RetentionWatch, Schedule};
 use qim_store::TieredMessageStore;
 use qim_store::tiered::TierOptions;
+use tokio_util::sync::CancellationToken;
 
 use crate::metrics::ArchiverMetrics;
 use crate::shards::Worker;
@@ -65,6 +66,14 @@ pub async fn start(daemon: Daemon<ArchiverConfig>, [work, leases]: [Phase; 2]) -
         async move { Ok(hot.exchange_retention(ROLE, &instance, days, now).await?) }
     });
     driver.start(&work, Schedule::every(qim_daemon::RETENTION_WATCH_INTERVAL), watching);
+    leases.spawn("withdraw", withdraw(store, shared.instance.clone(), leases.token().clone()));
+    Ok(())
+}
+
+/// Tells the others at the end that this daemon's retention no longer counts.
+async fn withdraw(store: TieredMessageStore, instance: String, end: CancellationToken) -> anyhow::Result<()> {
+    end.cancelled().await;
+    store.hot().withdraw_retention(ROLE, &instance).await?;
     Ok(())
 }
 

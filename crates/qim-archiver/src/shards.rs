@@ -8,6 +8,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use qim_core::{ConversationKey, SharedClock, UnixMillis};
 use qim_daemon::{Outcome, TaskError};
 use qim_store::TieredMessageStore;
+use qim_store::archive::ArchiveError;
 use qim_store::hot::{Fence, HotError};
 use qim_store::tiered::MoveError;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +24,8 @@ pub(crate) const CONVERSATIONS_PER_SHARD: usize = 32;
 const PASS_MAX: Duration = Duration::from_secs(2);
 /// How long a conversation rests that cannot be carried on with.
 const SET_ASIDE_FOR: Duration = Duration::from_mins(10);
+/// How long it rests after the archive refused it: most refusals concern all, and end when somebody has acted.
+const REFUSED_FOR: Duration = Duration::from_secs(30);
 
 /// What the work needs. Cheap to clone.
 #[derive(Clone)]
@@ -105,7 +108,12 @@ impl Pass<'_> {
                 }
                 Err(MoveError::Poisoned(reason)) => {
                     calls.errors.increment(1);
-                    self.set_aside(&fence, &conversation, &reason).await?;
+                    self.set_aside(&fence, &conversation, &reason, SET_ASIDE_FOR).await?;
+                    return Ok(false);
+                }
+                Err(MoveError::Archive(error @ ArchiveError::Refused(_))) => {
+                    calls.errors.increment(1);
+                    self.set_aside(&fence, &conversation, &error.to_string(), REFUSED_FOR).await?;
                     return Ok(false);
                 }
                 Err(error @ MoveError::Hot(_)) => return Err(error.into()),
@@ -122,12 +130,12 @@ impl Pass<'_> {
         fence: &Fence,
         conversation: &ConversationKey,
         reason: &str,
+        rest: Duration,
     ) -> Result<(), TaskError> {
         tracing::error!(%conversation, reason, "conversation is set aside: nothing of it was deleted");
         self.worker.metrics.conversations_set_aside.increment(1);
         let now = self.worker.clock.now();
-        let hot = self.worker.store.hot();
-        match hot.set_conversation_aside(conversation, fence, reason, now, now + SET_ASIDE_FOR).await {
+        match self.worker.store.set_aside(conversation, fence, reason, now, rest).await {
             Err(HotError::Fenced) => self.worker.held.lost(fence),
             other => other?,
         }

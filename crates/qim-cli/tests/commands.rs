@@ -162,6 +162,28 @@ fn bad_usage_is_2_and_a_bad_environment_78() {
 }
 
 #[test]
+fn manifests_that_agree_are_good_and_others_are_found_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("compose.yaml");
+    let check = |writer: &str, archiver: &str| {
+        let service = |program: &str, days: &str| {
+            let variable = "QIM_DEFAULT_HISTORY_RETENTION_DAYS";
+            format!("  {program}:\n    image: {program}:1\n    environment:\n      {variable}: \"{days}\"\n")
+        };
+        let services = service("qim-writer", writer) + &service("qim-archiver", archiver);
+        std::fs::write(&path, format!("services:\n{services}")).unwrap();
+        Ended::from(qim(&["check-manifests", path.to_str().unwrap()]).output().unwrap())
+    };
+    assert_eq!(check("30", "30").status, 0);
+    let ended = check("30", "90");
+    assert_eq!(ended.status, 1);
+    assert!(ended.stdout.contains("compose.yaml:") && ended.stdout.contains("90"), "{}", ended.stdout);
+    std::fs::write(&path, "services:\n  other:\n    image: other:1\n").unwrap();
+    assert_eq!(qim(&["check-manifests", path.to_str().unwrap()]).output().unwrap().status.code(), Some(78));
+    assert_eq!(qim(&["check-manifests", "/does/not/exist"]).output().unwrap().status.code(), Some(2));
+}
+
+#[test]
 fn health_is_good_only_while_the_daemon_says_that_it_is_ready() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();

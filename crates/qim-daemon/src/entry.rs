@@ -106,6 +106,7 @@ where
         }
     };
     end_process_on_panic();
+    choose_tls_provider();
     log_start(&config, &environment);
     let ended = runtime.block_on(run(config, phases, wire));
     // Without waiting for what did not end in time.
@@ -185,6 +186,12 @@ fn tell_failure<C: DaemonConfig>(reason: &str) {
     } else {
         eprintln!("{}: {reason}", C::PROGRAM);
     }
+}
+
+/// One TLS implementation for all connections, in and out.
+fn choose_tls_provider() {
+    // An error means that it was chosen before, which only a test does.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
 
 /// A panic is a broken invariant: whatever goes on after it, goes on in an unknown state.

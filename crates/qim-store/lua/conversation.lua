@@ -47,9 +47,12 @@ end
 
 -- nil, or a reason, where the list is not a conversation.
 local function load_header(key)
-  local packed = redis.call('LINDEX', key, 0)
+  local packed = redis.pcall('LINDEX', key, 0)
   if not packed then
     return nil
+  end
+  if type(packed) == 'table' then
+    return nil, 'the key holds something else than a list'
   end
   if #packed < HEADER_BYTES or string.byte(packed, 1) ~= 1 then
     return nil, 'the header is not one of a conversation'

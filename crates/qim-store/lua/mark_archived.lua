@@ -1,7 +1,7 @@
 -- Moves the archived mark of one conversation up, for the archiver that holds the lease of its shard.
 --
 -- KEYS  1 conversation  2 unarchived  3 stats  4 lease  5 trim  6 set aside
--- ARGV  1 storage id  2 fencing token  3 the new mark  4 now, ms
+-- ARGV  1 storage id  2 fencing token  3 the new mark
 -- Returns {'ok', archived, last}, {'fenced'} or {'corrupt', reason}. The mark never goes back.
 if redis.call('GET', KEYS[4]) ~= ARGV[2] then
   return { 'fenced' }
@@ -26,6 +26,7 @@ end
 if h.archived == h.last then
   redis.call('ZREM', KEYS[2], ARGV[1])
 else
-  redis.call('ZADD', KEYS[2], ARGV[4], ARGV[1])
+  -- It waits since the next one was created; no earlier than before, where that was imported.
+  redis.call('ZADD', KEYS[2], 'XX', 'GT', created_at(redis.call('LINDEX', KEYS[1], h.archived - h.floor + 2)), ARGV[1])
 end
 return { 'ok', h.archived, h.last }

@@ -37,7 +37,7 @@ async fn trim(store: &RedisMessageStore, conversation: &ConversationKey, now: Un
 
 async fn mark(store: &RedisMessageStore, conversation: &ConversationKey, mark: u64) {
     let fence = fence(store, conversation).await;
-    store.mark_archived(conversation, &fence, mark, NOW).await.unwrap();
+    store.mark_archived(conversation, &fence, mark).await.unwrap();
     store.release_lease(&fence).await.unwrap();
 }
 
@@ -373,7 +373,7 @@ async fn the_marks_never_go_back_and_never_pass_the_last_seq() {
     mark(&store, &conv, 1).await;
     assert_eq!(marks(&store, &conv).await.archived, 2);
     let fence = fence(&store, &conv).await;
-    let error = store.mark_archived(&conv, &fence, 4, NOW).await.unwrap_err();
+    let error = store.mark_archived(&conv, &fence, 4).await.unwrap_err();
     assert!(matches!(error, HotError::Corrupt { .. }), "{error}");
 }
 
@@ -393,15 +393,15 @@ async fn an_archiver_that_slept_through_its_lease_can_do_no_harm() {
     let fresh = fence(&store, &conv).await;
     assert_ne!(fresh, stale);
     let request = TrimRequest { floor: 1, upto: 3, cutoff: NOW, retry_at: NOW };
-    assert!(matches!(store.mark_archived(&conv, &stale, 3, NOW).await, Err(HotError::Fenced)));
+    assert!(matches!(store.mark_archived(&conv, &stale, 3).await, Err(HotError::Fenced)));
     assert!(matches!(store.trim(&conv, &stale, request, NOW).await, Err(HotError::Fenced)));
     assert!(matches!(
-        store.set_conversation_aside(&conv, &stale, "x", NOW, NOW).await,
+        store.set_conversation_aside(&conv, &stale, "x", NOW, (NOW, NOW)).await,
         Err(HotError::Fenced)
     ));
     assert_eq!(store.acquire_lease(shard, Some(&stale), SECOND).await.unwrap(), None);
     store.release_lease(&stale).await.unwrap();
-    assert!(store.mark_archived(&conv, &fresh, 3, NOW).await.is_ok(), "the stale one released nothing");
+    assert!(store.mark_archived(&conv, &fresh, 3).await.is_ok(), "the stale one released nothing");
 }
 
 #[tokio::test]
@@ -490,7 +490,11 @@ async fn a_conversation_whose_list_is_damaged_fails_closed_alone() {
     ));
     assert!(store.commit(&other, &drafts(3..4, NOW), NOW, None).await.is_ok());
     redis::cmd("SET").arg(&list).arg("text").exec_async(&mut raw(&redis).await).await.unwrap();
-    assert!(store.commit(&conv, &drafts(3..4, NOW), NOW, None).await.is_err());
+    let error = store.commit(&conv, &drafts(3..4, NOW), NOW, None).await.unwrap_err();
+    assert!(matches!(error, CommitError::Hot(HotError::Corrupt { .. })), "{error}");
+    let entries = format!("qim:{{{}}}:msghistorygc", store.shards().shard_of(&conv));
+    redis::cmd("ZADD").arg(&entries).arg(1).arg("c\u{0}1").exec_async(&mut raw(&redis).await).await.unwrap();
+    assert_eq!(collect_all(&store, NOW).await.set_aside, 1, "GC names it and goes on");
 }
 
 #[tokio::test]
@@ -640,4 +644,36 @@ fn what_is_stored_is_what_the_codec_makes() {
     };
     let encoded = codec::encode(&conversation("c"), &message);
     assert_eq!(encoded[2..14], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+}
+
+#[tokio::test]
+async fn the_same_code_runs_on_a_redis_cluster() {
+    let cluster = qim_testkit::RedisCluster::start(3);
+    let url = cluster.url().parse().unwrap();
+    let store = RedisMessageStore::open(&url, qim_core::ShardCount::new(16).unwrap(), Duration::from_secs(5))
+        .unwrap()
+        .with_retention(thirty_days());
+    store.join_deployment().await.unwrap();
+    let conversations: Vec<_> = (0..40).map(|i| conversation(&format!("c{i}"))).collect();
+    for conv in &conversations {
+        let batch = [drafts(0..3, NOW), vec![draft("short", Ephemeral24h, NOW)]].concat();
+        assert_eq!(seqs(&store.commit(conv, &batch, NOW, None).await.unwrap()), [1, 2, 3, 4]);
+        assert!(
+            store.commit(conv, &batch, NOW, None).await.unwrap().iter().all(|committed| committed.duplicate)
+        );
+    }
+    let shards_used: BTreeSet<u16> = conversations.iter().map(|conv| store.shards().shard_of(conv)).collect();
+    assert!(shards_used.len() > 8);
+    assert_eq!(collect_all(&store, NOW + DAY).await.collected, 40);
+    let stats = store.stats(store.shards().all(), NOW + DAY).await.unwrap();
+    assert_eq!((stats.records, stats.unarchived, stats.gc_due), (120, 160, 0));
+    for conv in &conversations {
+        mark(&store, conv, 4).await;
+        assert_eq!(
+            trim(&store, conv, NOW + 8 * DAY).await,
+            TrimOutcome::Trimmed { removed: 4, floor: 5, more: false }
+        );
+    }
+    assert!(store.memory().await.unwrap().0 > 0);
+    assert_eq!(store.stats(store.shards().all(), NOW).await.unwrap().records, 0);
 }

@@ -568,8 +568,10 @@ async fn a_poisoned_conversation_is_named_put_off_and_forgiven_once_it_can_be_ca
     let shard = store.hot().shards().shard_of(&conv);
     commit(&store, &conv, &drafts(0..3, NOW), NOW).await;
     let fence = fence(store.hot(), &conv).await;
-    store.hot().set_conversation_aside(&conv, &fence, "as a test", NOW, NOW + HOUR).await.unwrap();
+    store.set_aside(&conv, &fence, "as a test", NOW, HOUR).await.unwrap();
     assert!(store.hot().unarchived(shard, NOW + HOUR - MS, 10).await.unwrap().is_empty());
+    let cutoff = NOW - WINDOW + HOUR;
+    assert!(store.hot().trim_candidates(shard, cutoff - MS, 10).await.unwrap().is_empty());
     assert!(store.describe(&conv, NOW).await.unwrap().set_aside.unwrap().contains("as a test"));
     assert_eq!(seqs(&commit(&store, &conv, &drafts(3..4, NOW), NOW).await), [4], "commits go on");
     assert_eq!(store.hot().unarchived(shard, NOW + HOUR, 10).await.unwrap(), [conv.clone()]);

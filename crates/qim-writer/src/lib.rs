@@ -11,6 +11,7 @@ use std::sync::Arc;
 use qim_daemon::{Condition, Daemon, Phase, PhaseSpec, RetentionWatch, Schedule, WriterConfig};
 use qim_store::TieredMessageStore;
 use qim_store::tiered::TierOptions;
+use tokio_util::sync::CancellationToken;
 
 use crate::gc::GcTask;
 use crate::metrics::WriterMetrics;
@@ -51,6 +52,14 @@ pub async fn start(daemon: Daemon<WriterConfig>, [requests, loops]: [Phase; 2]) 
         async move { Ok(hot.exchange_retention(ROLE, &instance, days, now).await?) }
     });
     daemon.driver.start(&loops, Schedule::every(qim_daemon::RETENTION_WATCH_INTERVAL), watching);
+    loops.spawn("withdraw", withdraw(store, shared.instance.clone(), loops.token().clone()));
+    Ok(())
+}
+
+/// Tells the others at the end that this daemon's retention no longer counts.
+async fn withdraw(store: TieredMessageStore, instance: String, end: CancellationToken) -> anyhow::Result<()> {
+    end.cancelled().await;
+    store.hot().withdraw_retention(ROLE, &instance).await?;
     Ok(())
 }
 

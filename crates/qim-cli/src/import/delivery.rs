@@ -20,6 +20,8 @@ pub(crate) struct Delivered {
     pub(crate) conversation: ConversationKey,
     /// What it took of the window.
     pub(crate) memory_bytes: usize,
+    /// What it was of the file.
+    pub(crate) file_bytes: u64,
     pub(crate) committed: u64,
     pub(crate) duplicate: u64,
     pub(crate) expired: u64,
@@ -34,9 +36,9 @@ pub(crate) async fn deliver(
     progress: Rc<Progress>,
     batch: Batch,
 ) -> Result<Delivered, Failure> {
-    let Batch { conversation, pending, memory_bytes, .. } = batch;
-    let mut delivered =
-        Delivered { conversation, memory_bytes, committed: 0, duplicate: 0, expired: 0, failed: Vec::new() };
+    let Batch { conversation, pending, memory_bytes } = batch;
+    let file_bytes = pending.iter().map(|pending| pending.file_bytes).sum();
+    let mut delivered = Delivered::new(conversation, memory_bytes, file_bytes);
     // The part on top is sent first.
     let mut parts = vec![pending];
     while let Some(part) = parts.pop() {
@@ -61,6 +63,11 @@ pub(crate) async fn deliver(
 }
 
 impl Delivered {
+    fn new(conversation: ConversationKey, memory_bytes: usize, file_bytes: u64) -> Self {
+        let (committed, duplicate, expired, failed) = (0, 0, 0, Vec::new());
+        Self { conversation, memory_bytes, file_bytes, committed, duplicate, expired, failed }
+    }
+
     fn count(&mut self, part: &[Pending], results: &[v1::Imported]) {
         if results.len() != part.len() {
             let reason = format!("the server answered {} results for {} messages", results.len(), part.len());
@@ -126,7 +133,7 @@ mod tests {
     use super::*;
 
     fn part(lines: std::ops::RangeInclusive<u64>) -> Vec<Pending> {
-        lines.map(|line| Pending { line, message: v1::Message::default() }).collect()
+        lines.map(|line| Pending { line, file_bytes: 0, message: v1::Message::default() }).collect()
     }
 
     fn lines(parts: &[Vec<Pending>]) -> Vec<Vec<u64>> {

@@ -49,6 +49,8 @@ pub(crate) async fn run(session: &Session, args: &ImportArgs, output: &mut Outpu
         window: Window::default(),
         tally: Tally::new(Source::new(&args.file)),
         progress,
+        read_bytes: 0,
+        done_bytes: 0,
     };
     let driven = import.drive().await;
     let Import { tally, progress, .. } = import;
@@ -70,6 +72,9 @@ struct Import {
     window: Window,
     tally: Tally,
     progress: Rc<Progress>,
+    /// How much of the file has been read, and how much of it has an outcome.
+    read_bytes: u64,
+    done_bytes: u64,
 }
 
 impl Import {
@@ -106,22 +111,29 @@ impl Import {
     }
 
     fn admit(&mut self, lines: Vec<ParsedLine>) {
-        let mut end = 0;
         for line in lines {
-            end = line.end;
-            let pending = line.entry.and_then(|entry| Pending::new(line.number, entry, self.start));
+            let file_bytes = line.end - std::mem::replace(&mut self.read_bytes, line.end);
+            let pending =
+                line.entry.and_then(|entry| Pending::new(line.number, file_bytes, entry, self.start));
             match pending {
                 Ok((conversation, pending)) => self.window.push(&conversation, pending),
-                Err(reason) => self.tally.fail(line.number, &reason, &self.progress),
+                Err(reason) => {
+                    self.tally.fail(line.number, &reason, &self.progress);
+                    self.done(file_bytes);
+                }
             }
         }
-        self.progress.advance(end);
-        self.progress.count(self.tally.total());
     }
 
     fn delivered(&mut self, delivered: &Delivered) {
         self.window.release(&delivered.conversation, delivered.memory_bytes);
         self.tally.add(delivered, &self.progress);
+        self.done(delivered.file_bytes);
+    }
+
+    fn done(&mut self, file_bytes: u64) {
+        self.done_bytes += file_bytes;
+        self.progress.advance(self.done_bytes);
         self.progress.count(self.tally.total());
     }
 }

@@ -72,7 +72,7 @@ fn three_bad_variables_give_three_lines() {
     assert_eq!(
         lines,
         [
-            r#"QIM_GC_INTERVAL: "5" is not a duration from 100ms to 1h: a whole number and ms, s, m, h or d"#,
+            r#"QIM_GC_INTERVAL: "5" is not a duration from 100ms to 1m: a whole number and ms, s, m, h or d"#,
             r#"QIM_HOT_WINDOW: "91d" is not a duration from 1h to 90d: a whole number and ms, s, m, h or d"#,
             r#"QIM_SHARDS: "0" is not a whole number from 1 to 4096"#,
         ]
@@ -96,7 +96,7 @@ fn every_duration_holds_its_range() {
     for (name, good, bad) in [
         ("QIM_HOT_WINDOW", ["1h", "90d"], ["59m", "91d"]),
         ("QIM_SHUTDOWN_GRACE", ["1s", "10m"], ["999ms", "601s"]),
-        ("QIM_GC_INTERVAL", ["100ms", "1h"], ["99ms", "61m"]),
+        ("QIM_GC_INTERVAL", ["100ms", "1m"], ["99ms", "61s"]),
         ("QIM_REDIS_TIMEOUT", ["50ms", "1m"], ["49ms", "61s"]),
         ("QIM_ARCHIVE_TIMEOUT", ["100ms", "60s"], ["99ms", "2m"]),
     ] {

@@ -34,7 +34,7 @@ impl DaemonConfig for WriterConfig {
             gc_interval: check.duration(
                 "QIM_GC_INTERVAL",
                 raw.gc_interval.as_deref(),
-                (Duration::from_millis(100), HOUR),
+                (Duration::from_millis(100), MINUTE),
             ),
             payload_bytes_max: check.value(
                 "QIM_PAYLOAD_BYTES_MAX",

@@ -204,7 +204,7 @@ pub const VARIABLES: &[Variable] = &[
         used_by: Writer,
         default: Value("5s"),
         reason: "how late an expired message may physically go (ADR-0019)",
-        meaning: "how often the expiry GC runs: 100ms to 1h",
+        meaning: "how often the expiry GC runs: 100ms to 1m",
     },
     Variable {
         name: "QIM_PAYLOAD_BYTES_MAX",

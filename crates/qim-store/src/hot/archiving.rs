@@ -94,14 +94,13 @@ impl RedisMessageStore {
         conversation: &ConversationKey,
         fence: &Fence,
         mark: u64,
-        now: UnixMillis,
     ) -> Result<MarkOutcome, HotError> {
         let keys = self.keys(conversation);
         let shard = keys.shard;
         let mut call = self.scripts.mark_archived.prepare_invoke();
         call.key(keys.records()).key(shard.unarchived()).key(shard.stats());
         call.key(shard.lease()).key(shard.trim()).key(shard.set_aside());
-        call.arg(&keys.id).arg(&fence.token).arg(mark).arg(now.get());
+        call.arg(&keys.id).arg(&fence.token).arg(mark);
         let reply = self.connection.script(&call).await?;
         match accepted(conversation, reply)?.as_slice() {
             [archived, last] => Ok(MarkOutcome { archived: *archived, last: *last }),
@@ -134,20 +133,21 @@ impl RedisMessageStore {
         }
     }
 
-    /// Names a conversation that cannot be carried on with, and puts it off until `retry_at` (on the clock for copying).
+    /// Names a conversation that cannot be carried on with, and puts it off: its next copy until `copy_at`, its next
+    /// trim until `trim_at`, which is on the scale of [`TrimRequest::cutoff`].
     pub async fn set_conversation_aside(
         &self,
         conversation: &ConversationKey,
         fence: &Fence,
         reason: &str,
         now: UnixMillis,
-        retry_at: UnixMillis,
+        (copy_at, trim_at): (UnixMillis, UnixMillis),
     ) -> Result<(), HotError> {
         let keys = self.keys(conversation);
         let shard = keys.shard;
         let mut call = self.scripts.set_aside_conversation.prepare_invoke();
         call.key(shard.set_aside()).key(shard.unarchived()).key(shard.trim()).key(shard.lease());
-        call.arg(&keys.id).arg(&fence.token).arg(now.get()).arg(retry_at.get()).arg(reason);
+        call.arg(&keys.id).arg(&fence.token).arg(now.get()).arg(copy_at.get()).arg(reason).arg(trim_at.get());
         match self.connection.script::<u64>(&call).await? {
             0 => Err(HotError::Fenced),
             _ => Ok(()),

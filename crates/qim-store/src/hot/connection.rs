@@ -66,6 +66,20 @@ impl Connection {
         .await
     }
 
+    /// The text of an `INFO` section: of one server, or of all nodes of a cluster one after the other.
+    pub(super) async fn info(&self, section: &str) -> Result<String, HotError> {
+        let reply: Value = self.command(redis::cmd("INFO").arg(section)).await?;
+        Ok(texts(reply).join("\n"))
+    }
+
+    /// Settings by name: of one server, or of all nodes of a cluster, which answers them by address.
+    pub(super) async fn settings(&self, names: &[&str]) -> Result<Vec<(String, String)>, HotError> {
+        let reply: Value = self.command(redis::cmd("CONFIG").arg("GET").arg(names)).await?;
+        let is_address = |text: &String| text.contains(':');
+        let texts: Vec<String> = texts(reply).into_iter().filter(|text| !is_address(text)).collect();
+        Ok(texts.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
+    }
+
     async fn live(&self) -> Result<Live, HotError> {
         Ok(match &self.target {
             Target::Single(connection) => Live::Single(connection.clone()),
@@ -80,6 +94,19 @@ impl Connection {
             Ok(result) => result,
             Err(_) => Err(HotError::Unavailable(format!("no answer within {:?}", self.deadline))),
         }
+    }
+}
+
+/// All texts in a reply, in their order.
+fn texts(reply: Value) -> Vec<String> {
+    match reply {
+        Value::BulkString(bytes) => vec![String::from_utf8_lossy(&bytes).into_owned()],
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => vec![text],
+        Value::Array(items) | Value::Set(items) => items.into_iter().flat_map(texts).collect(),
+        Value::Map(pairs) => {
+            pairs.into_iter().flat_map(|(key, value)| [texts(key), texts(value)].concat()).collect()
+        }
+        _ => Vec::new(),
     }
 }
 

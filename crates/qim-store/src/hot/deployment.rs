@@ -65,15 +65,15 @@ impl RedisMessageStore {
     }
 
     async fn check_server(&self) -> Result<Vec<String>, DeploymentError> {
-        let info: String = self.connection.command(redis::cmd("INFO").arg("server")).await?;
-        let version = info.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap_or("0").trim();
-        let major: u32 = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
-        if major < REDIS_MAJOR_MIN {
+        let info = self.connection.info("server").await?;
+        let versions = info.lines().filter_map(|line| line.strip_prefix("redis_version:")).map(str::trim);
+        let major = |version: &&str| version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+        let version = versions.min_by_key(major).unwrap_or("of an unknown version");
+        if major(&version).unwrap_or(0) < REDIS_MAJOR_MIN {
             return Err(DeploymentError::Unfit(format!("Redis {version} is too old: use 7.0 or newer")));
         }
-        let mut settings = redis::cmd("CONFIG");
-        settings.arg("GET").arg("maxmemory-policy").arg("maxmemory").arg("appendonly");
-        let settings: HashMap<String, String> = match self.connection.command(&settings).await {
+        let settings = match self.connection.settings(&["maxmemory-policy", "maxmemory", "appendonly"]).await
+        {
             Ok(settings) => settings,
             // Managed servers hide CONFIG; that is no reason not to run, but somebody should know.
             Err(HotError::Refused(reason)) => {
@@ -81,20 +81,23 @@ impl RedisMessageStore {
             }
             Err(error) => return Err(error.into()),
         };
-        let is = |name: &str, value: &str| settings.get(name).is_some_and(|set| set == value);
-        if !is("maxmemory-policy", "noeviction") {
-            let policy = settings.get("maxmemory-policy").map_or("unknown", String::as_str);
+        // On a cluster, each node counts.
+        let values = |name: &'static str| {
+            settings.iter().filter(move |(set, _)| set == name).map(|(_, value)| value.as_str())
+        };
+        let all_are = |name: &'static str, wanted: &str| values(name).all(|value| value == wanted);
+        if let Some(policy) = values("maxmemory-policy").find(|policy| *policy != "noeviction") {
             return Err(DeploymentError::Unfit(format!(
                 "Redis evicts data when memory is short (maxmemory-policy {policy}): CONFIG SET maxmemory-policy noeviction"
             )));
         }
         let mut warnings = Vec::new();
-        if !is("appendonly", "yes") {
+        if !all_are("appendonly", "yes") {
             warnings.push(
                 "Redis keeps no append-only file: a restart loses the hot tier. Set appendonly yes".into(),
             );
         }
-        if is("maxmemory", "0") {
+        if values("maxmemory").any(|limit| limit == "0") {
             warnings.push(
                 "Redis has no memory limit: set maxmemory, so that it refuses before the system kills it"
                     .into(),

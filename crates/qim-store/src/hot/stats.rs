@@ -6,6 +6,8 @@ use super::{HotError, RedisMessageStore};
 
 /// Shards asked at once.
 const CONCURRENCY: usize = 64;
+/// Reasons told for one conversation.
+const REASONS_MAX: usize = 10;
 
 /// What the hot tier holds and what waits in it, over all shards.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -76,14 +78,17 @@ impl RedisMessageStore {
         Ok(lowest.first().map(|(_, score)| UnixMillis::new(score.max(0.0) as u64)))
     }
 
-    /// Memory used by Redis and its limit, in bytes; no limit is `None`. On a cluster: of one of its nodes.
+    /// Memory used by Redis and its limit, in bytes; no limit is `None`. On a cluster: of the node that is fullest.
     pub async fn memory(&self) -> Result<(u64, Option<u64>), HotError> {
-        let info: String = self.connection.command(redis::cmd("INFO").arg("memory")).await?;
-        let field = |name: &str| {
-            info.lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.trim().parse::<u64>().ok())
+        let info = self.connection.info("memory").await?;
+        let field = |name: &str| -> Vec<u64> {
+            let values = info.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            values.filter_map(|value| value.trim().parse().ok()).collect()
         };
-        Ok((field("used_memory").unwrap_or(0), field("maxmemory").filter(|limit| *limit > 0)))
+        let nodes = field("used_memory").into_iter().zip(field("maxmemory"));
+        let fullest =
+            nodes.max_by_key(|(used, limit)| used.saturating_mul(1000) / (*limit).max(1)).unwrap_or((0, 0));
+        Ok((fullest.0, Some(fullest.1).filter(|limit| *limit > 0)))
     }
 
     /// Memory that one conversation takes, with all that belongs to it but its index entries, in bytes.
@@ -111,12 +116,16 @@ impl RedisMessageStore {
         Ok(named.collect())
     }
 
-    /// Why this conversation is set aside; `None` when it is not.
+    /// What of this conversation is set aside and why; `None` when nothing is.
     pub async fn set_aside_reason(&self, conversation: &ConversationKey) -> Result<Option<String>, HotError> {
-        let keys = self.keys(conversation);
-        self.connection
-            .command(redis::cmd("HGET").arg(keys.shard.set_aside()).arg(format!("{}\0", keys.id)))
-            .await
+        let shard = self.shards.shard_of(conversation);
+        let entries = self.set_aside(shard).await?;
+        let own = entries.into_iter().filter(|entry| entry.conversation.as_ref() == Some(conversation));
+        let told: Vec<String> = own
+            .take(REASONS_MAX)
+            .map(|entry| entry.seq.map_or(entry.reason.clone(), |seq| format!("seq {seq}: {}", entry.reason)))
+            .collect();
+        Ok((!told.is_empty()).then(|| told.join("; ")))
     }
 }
 

@@ -42,7 +42,7 @@ impl TieredMessageStore {
             }
         }
         let put = self.put_and_verify(conversation, &records, now).await?;
-        let outcome = self.hot.mark_archived(conversation, fence, mark, now).await?;
+        let outcome = self.hot.mark_archived(conversation, fence, mark).await?;
         match damaged {
             Some(reason) => Err(MoveError::Poisoned(reason)),
             None => Ok(CopyReport { put, more: outcome.archived < outcome.last }),

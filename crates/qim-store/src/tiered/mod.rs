@@ -16,7 +16,7 @@ use std::time::Duration;
 use qim_core::{ConversationKey, UnixMillis};
 
 use crate::archive::ArchiveStore;
-use crate::hot::{HotError, Marks, PageStart, RedisMessageStore};
+use crate::hot::{Fence, HotError, Marks, PageStart, RedisMessageStore};
 
 pub use commit::{TieredCommitError, TieredDraft};
 pub use copy::CopyReport;
@@ -89,6 +89,19 @@ impl TieredMessageStore {
     /// How long the hot tier keeps a record.
     pub fn window(&self) -> Duration {
         self.window
+    }
+
+    /// Names a conversation that cannot be carried on with, and lets it rest for a while, so that it stops no other.
+    pub async fn set_aside(
+        &self,
+        conversation: &ConversationKey,
+        fence: &Fence,
+        reason: &str,
+        now: UnixMillis,
+        rest: Duration,
+    ) -> Result<(), HotError> {
+        let retries = (now + rest, now - self.window + rest);
+        self.hot.set_conversation_aside(conversation, fence, reason, now, retries).await
     }
 
     /// Where a conversation stands.

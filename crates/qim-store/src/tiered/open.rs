@@ -39,7 +39,7 @@ pub struct OpenedTiers {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The hot tier is not there, or is not fit.
-    #[error("hot tier at {url}: {source}")]
+    #[error("hot tier at {url}")]
     Hot {
         /// Where, without its password.
         url: String,
@@ -47,7 +47,7 @@ pub enum OpenError {
         source: DeploymentError,
     },
     /// The archive is there, and cannot be used.
-    #[error("archive at {url}: {source}")]
+    #[error("archive at {url}")]
     Archive {
         /// Where, without its password.
         url: String,

@@ -8,6 +8,8 @@ use crate::hot::{HotError, HotPage, HotValue, Marks, PageStart};
 /// Most bytes of payload on one page (but at least one record): with what belongs to them, records stay below the 4 MiB
 /// that a gRPC client takes by default.
 const PAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
+/// No conversation gets this far; what is beyond is out of range as well.
+const SEQ_MAX: u64 = 1 << 48;
 /// How many hot pages are read at most to fill one page, where many places are empty.
 const HOT_PAGES_MAX: usize = 8;
 
@@ -82,7 +84,7 @@ impl TieredMessageStore {
         now: UnixMillis,
     ) -> Result<Page, PullError> {
         match request.position {
-            Position::After(seq) => self.forwards(conversation, seq, request, now).await,
+            Position::After(seq) => self.forwards(conversation, seq.min(SEQ_MAX), request, now).await,
             Position::Before(seq) => self.backwards(conversation, seq, request, now).await,
             Position::FromTime(time) => {
                 let seq = self.seek(conversation, time, now).await?;
@@ -101,7 +103,9 @@ impl TieredMessageStore {
     ) -> Result<Page, PullError> {
         let hot = self.hot.read_page(conversation, PageStart::After(after), request.limit, now).await?;
         let earliest = self.earliest_available(conversation, &hot, now).await?;
-        let expired_between = request.fail_on_expired && after + 1 < earliest.seq;
+        // With the archive away it is not known what expired: below, that is said instead.
+        let known = earliest.archive_error.is_none();
+        let expired_between = request.fail_on_expired && known && after + 1 < earliest.seq;
         if after > hot.marks.last || expired_between {
             return Err(out_of_range(&earliest, hot.marks));
         }
@@ -252,7 +256,7 @@ impl TieredMessageStore {
             }
             HotValue::Record(_) | HotValue::Collected { .. } => None,
             HotValue::Damaged { seq, reason } => {
-                self.set_aside(conversation, &DamagedRow { seq, reason }, "hot", now).await;
+                self.note_damage(conversation, &DamagedRow { seq, reason }, "hot", now).await;
                 None
             }
         }
@@ -268,14 +272,20 @@ impl TieredMessageStore {
     ) -> Result<ArchivePage, ArchiveError> {
         let page = self.archive.read(conversation, range, direction, limit, now).await?;
         for damaged in &page.damaged {
-            self.set_aside(conversation, damaged, "archive", now).await;
+            self.note_damage(conversation, damaged, "archive", now).await;
         }
         debug_assert!(page.records.iter().all(|record| !record.message.is_expired(now)), "SPEC A13");
         Ok(page)
     }
 
     /// Names a damaged record. The page is served without it, whether or not that can be noted.
-    async fn set_aside(&self, conversation: &ConversationKey, row: &DamagedRow, tier: &str, now: UnixMillis) {
+    async fn note_damage(
+        &self,
+        conversation: &ConversationKey,
+        row: &DamagedRow,
+        tier: &str,
+        now: UnixMillis,
+    ) {
         tracing::error!(%conversation, seq = row.seq, tier, reason = row.reason, "record is damaged: set aside, not served");
         let reason = format!("{tier}: {}", row.reason);
         if let Err(error) = self.hot.set_record_aside(conversation, row.seq, &reason, now).await {

@@ -29,7 +29,7 @@ impl History {
         let result = self.store.commit(&batch.conversation, &batch.drafts, self.clock.now()).await;
         self.metrics.commit_seconds.record(started.elapsed().as_secs_f64());
         let committed = result.map_err(|error| {
-            let status = status::commit(error);
+            let status = status::commit(error, &batch.positions);
             self.count_refusal(&status);
             status
         })?;

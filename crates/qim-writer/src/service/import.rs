@@ -12,7 +12,7 @@ impl History {
         request: v1::ImportRequest,
     ) -> Result<v1::ImportResponse, Status> {
         let v1::ImportRequest { tenant, conversation, messages } = request;
-        let Batch { conversation, drafts } =
+        let Batch { conversation, drafts, positions } =
             self.checked(RawBatch { tenant, conversation, messages }, Kind::Import)?;
         let now = self.clock.now();
         let policy = self.store.hot().retention();
@@ -21,8 +21,9 @@ impl History {
             .map(|draft| policy.expires_at(draft.draft.class, conversation.tenant(), draft.draft.created_at))
             .map(|expires_at| expires_at.is_some_and(|expires_at| now >= expires_at))
             .collect();
-        let living = drafts.into_iter().zip(&has_expired).filter(|(_, expired)| !**expired);
-        let batch = Batch { conversation, drafts: living.map(|(draft, _)| draft).collect() };
+        let living = drafts.into_iter().zip(positions).zip(&has_expired).filter(|(_, expired)| !**expired);
+        let (drafts, positions) = living.map(|(draft, _)| draft).unzip();
+        let batch = Batch { conversation, drafts, positions };
         let committed = if batch.drafts.is_empty() { Vec::new() } else { self.commit(&batch).await? };
         let mut committed = committed.into_iter();
         let results = has_expired.into_iter().map(|expired| {

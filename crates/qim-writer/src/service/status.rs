@@ -17,9 +17,10 @@ pub(super) fn invalid(faults: Vec<FieldViolation>) -> Status {
     Status::with_error_details(Code::InvalidArgument, told.join("; "), details)
 }
 
-pub(super) fn commit(error: TieredCommitError) -> Status {
+/// `positions` says where each draft of the batch stands in the request.
+pub(super) fn commit(error: TieredCommitError, positions: &[usize]) -> Status {
     match error {
-        TieredCommitError::AlreadyExists { index, seq } => already_exists(index, seq),
+        TieredCommitError::AlreadyExists { index, seq } => already_exists(positions[index], seq),
         TieredCommitError::Hot(error) => hot(&error),
         TieredCommitError::Archive(error) => archive(&error),
     }

@@ -48,6 +48,8 @@ pub(super) enum Kind {
 pub(super) struct Batch {
     pub(super) conversation: ConversationKey,
     pub(super) drafts: Vec<TieredDraft>,
+    /// Where each draft stands in the request.
+    pub(super) positions: Vec<usize>,
 }
 
 /// What a batch came as.
@@ -79,7 +81,8 @@ pub(super) fn batch(
     }
     faults.into_result()?;
     assert_eq!(drafts.len(), count, "a message without a fault has a draft");
-    Ok(Batch { conversation: conversation.expect("no fault was found"), drafts })
+    let positions = (0..count).collect();
+    Ok(Batch { conversation: conversation.expect("no fault was found"), drafts, positions })
 }
 
 struct MessageCheck {
