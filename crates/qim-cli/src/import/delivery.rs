@@ -173,14 +173,7 @@ mod tests {
     #[test]
     fn an_answer_that_does_not_fit_its_request_is_no_success() {
         let conversation = ConversationKey::new(qim_core::TenantId::default(), "c").unwrap();
-        let mut delivered = Delivered {
-            conversation,
-            memory_bytes: 0,
-            committed: 0,
-            duplicate: 0,
-            expired: 0,
-            failed: Vec::new(),
-        };
+        let mut delivered = Delivered::new(conversation, 0, 0);
         let result = |outcome: Outcome| v1::Imported { outcome: outcome as i32, seq: 1 };
         delivered.count(&part(1..=2), &[result(Outcome::Committed)]);
         assert_eq!((delivered.committed, delivered.failed.len()), (0, 2));
