@@ -130,7 +130,8 @@ fn a_server_that_dies_and_comes_back_loses_nothing() {
     assert_eq!(ended.status, 0, "{ended:?}");
     let [committed, duplicate, expired, failed] = ended.imported();
     assert_eq!((committed + duplicate, expired, failed), (6000, 0, 0));
-    assert_eq!(ended.stderr.matches("answers again").count(), 2, "{}", ended.stderr);
+    // More often where an answer was still on its way when another request had failed.
+    assert!(ended.stderr.matches("answers again").count() >= 2, "{}", ended.stderr);
     assert_in_order(&server, 6000, 9);
 }
 

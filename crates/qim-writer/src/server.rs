@@ -4,8 +4,8 @@ use anyhow::Context as _;
 use qim_daemon::{Readiness, WriterConfig};
 use qim_proto::v1::history_server::HistoryServer;
 use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
+use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Identity, ServerTlsConfig};
 use tonic_health::ServingStatus;
 
@@ -57,7 +57,6 @@ impl Server {
     /// Answers until `token`; then takes no more and finishes what it took.
     pub(crate) async fn serve(self, token: CancellationToken) -> anyhow::Result<()> {
         let mut server = tonic::transport::Server::builder()
-            .tcp_nodelay(true)
             .http2_keepalive_interval(Some(KEEPALIVE))
             .max_concurrent_streams(STREAMS_MAX);
         if let Some(tls) = self.tls {
@@ -83,11 +82,14 @@ impl Server {
                 tokio::time::sleep(HEALTH_INTERVAL).await;
             }
         };
+        // Without it a small answer may wait 40 ms for the acknowledgement of the one before; the setting of the server
+        // itself does not reach a listener that it was given.
+        let incoming = TcpIncoming::from(self.listener).with_nodelay(Some(true)).with_keepalive(Some(KEEPALIVE));
         let serving = server
             .add_service(health)
             .add_service(reflection)
             .add_service(history)
-            .serve_with_incoming_shutdown(TcpListenerStream::new(self.listener), token.cancelled());
+            .serve_with_incoming_shutdown(incoming, token.cancelled());
         tokio::select! {
             result = serving => result.context("gRPC server"),
             () = health_follows_readiness => unreachable!("it never ends"),

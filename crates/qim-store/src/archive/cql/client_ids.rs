@@ -2,12 +2,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 use qim_core::{ClientIdHash, ConversationKey, UnixMillis};
-use scylla::value::MaybeUnset;
 
 use super::link::{Link, run_all};
 use super::put::{high_water, micros};
 use crate::archive::page::client_id_expires_at;
-use crate::archive::row::{Row, signed, unsigned};
+use crate::archive::row::{Row, signed};
 use crate::archive::{ArchiveError, CommittedId};
 
 /// Ids in one slot, and so rows in one partition: about 20 MiB. Part of the stored format.
@@ -38,10 +37,7 @@ pub(super) async fn insert(
                     conversation.conversation(),
                     signed(*slot),
                     row.client_id.to_bytes(),
-                    signed(row.seq),
-                    row.body_digest.cast_signed(),
-                    row.created_at.as_i64(),
-                    MaybeUnset::from_option(row.expires_at.map(UnixMillis::as_i64)),
+                    pack(row),
                     ttl.secs.expect("a client id expires"),
                     micros(row.created_at),
                 );
@@ -77,21 +73,12 @@ pub(super) async fn find(
         }
     }
     let mut found: HashMap<Bytes, CommittedId> = HashMap::new();
-    for (id, seq, body_digest, created_at, expires_at) in run_all(queries).await?.into_iter().flatten() {
+    for (id, committed) in run_all(queries).await?.into_iter().flatten() {
         // A damaged one is not found.
-        let (Some(seq), Some(body_digest), Some(created_at)) = (seq, body_digest, created_at) else {
-            continue;
-        };
-        let created_at = UnixMillis::new(unsigned(created_at));
-        if now >= client_id_expires_at(created_at) {
+        let Some(committed) = committed.and_then(|packed| unpack(&packed)) else { continue };
+        if now >= client_id_expires_at(committed.created_at) {
             continue;
         }
-        let committed = CommittedId {
-            seq: unsigned(seq),
-            body_digest: body_digest.cast_unsigned(),
-            created_at,
-            expires_at: expires_at.map(|millis| UnixMillis::new(unsigned(millis))),
-        };
         let latest = found.entry(id).or_insert(committed);
         if committed.seq > latest.seq {
             *latest = committed;
@@ -100,8 +87,31 @@ pub(super) async fn find(
     Ok(ids.iter().map(|id| found.get(&id.to_bytes()[..]).copied()).collect())
 }
 
-/// `id_hash`, `seq`, `body_digest`, `created_at`, `expires_at`.
-type IdRow = (Bytes, Option<i64>, Option<i64>, Option<i64>, Option<i64>);
+/// `id_hash`, `committed`.
+type IdRow = (Bytes, Option<Bytes>);
+
+/// The `committed` column.
+fn pack(row: &Row) -> [u8; 32] {
+    let expires_at = row.expires_at.unwrap_or_default();
+    let numbers = [row.seq, row.body_digest, row.created_at.get(), expires_at.get()];
+    let mut packed = [0; 32];
+    for (place, number) in packed.chunks_exact_mut(8).zip(numbers) {
+        place.copy_from_slice(&number.to_be_bytes());
+    }
+    packed
+}
+
+fn unpack(packed: &[u8]) -> Option<CommittedId> {
+    let (numbers, []) = packed.as_chunks::<8>() else { return None };
+    let &[seq, body_digest, created_at, expires_at] = numbers else { return None };
+    let expires_at = UnixMillis::new(u64::from_be_bytes(expires_at));
+    Some(CommittedId {
+        seq: u64::from_be_bytes(seq),
+        body_digest: u64::from_be_bytes(body_digest),
+        created_at: UnixMillis::new(u64::from_be_bytes(created_at)),
+        expires_at: (expires_at != UnixMillis::EPOCH).then_some(expires_at),
+    })
+}
 
 /// Seqs below [`SLOT_IDS`] are generation 0, those below twice as many generation 1, and so on: each generation but
 /// the first has as many seqs as all before it.

@@ -94,10 +94,10 @@ impl Link {
     }
 }
 
-/// Runs the parts of one call, a few at a time, until the first error.
+/// Runs the parts of one call, a few at a time, until the first error. Their results keep their order.
 pub(super) async fn run_all<T, F>(parts: Vec<F>) -> Result<Vec<T>, ArchiveError>
 where
     F: Future<Output = Result<T, ArchiveError>>,
 {
-    stream::iter(parts).buffer_unordered(CONCURRENCY).try_collect().await
+    stream::iter(parts).buffered(CONCURRENCY).try_collect().await
 }

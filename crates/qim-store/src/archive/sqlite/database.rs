@@ -116,6 +116,9 @@ impl Database {
         if mode != "wal" {
             return Err(self.refuse("stands on a file system without shared memory, which WAL needs"));
         }
+        if self.check_schema(&connection)? == SCHEMA_VERSION {
+            return Ok(connection);
+        }
         let transaction =
             connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(explain)?;
         // Looked at again with the lock held: both daemons may start at once.

@@ -57,7 +57,7 @@ impl SqliteArchive {
 
     async fn prepare_by(&self, deadline: Instant) -> Result<(), ArchiveError> {
         if !self.is_prepared.load(Ordering::Acquire) {
-            self.writer.write(deadline, |_| Ok(())).await?;
+            self.writer.open(deadline).await?;
             self.is_prepared.store(true, Ordering::Release);
         }
         Ok(())
@@ -115,7 +115,9 @@ impl ArchiveStore for SqliteArchive {
         let conversation = conversation.clone();
         let rows: Vec<Row> = records.iter().map(Row::of).collect();
         let put = move |connection: &Connection| put::put(connection, &conversation, &rows, now);
-        self.writer.write(self.deadline(), put).await
+        let report = self.writer.write(self.deadline(), put).await?;
+        self.is_prepared.store(true, Ordering::Release);
+        Ok(report)
     }
 
     async fn marks(
@@ -182,3 +184,6 @@ impl ArchiveStore for SqliteArchive {
         upkeep::maintain(&self.writer, &self.readers, now, self.timeout / 2, self.deadline()).await
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use tokio::time::{self, Instant as Deadline};
 use super::database::Database;
 use crate::archive::ArchiveError;
 
-/// Acts that may wait; then their callers do. More than callers ever have in flight.
+/// Orders that may wait; beyond, their callers do. More than callers ever have in flight.
 const QUEUE_MAX: usize = 256;
 /// Most acts in one transaction.
 const GROUP_ACTS_MAX: usize = 64;
@@ -33,20 +33,33 @@ impl From<rusqlite::Error> for Fault {
     }
 }
 
-/// Gives acts to the writing thread, which ends when this is dropped.
+/// Gives orders to the writing thread, which ends when this is dropped.
 pub(super) struct Writer {
-    acts: mpsc::Sender<Box<dyn Act>>,
+    orders: mpsc::Sender<Order>,
     interrupt: Arc<Mutex<Option<InterruptHandle>>>,
+}
+
+enum Order {
+    Open(oneshot::Sender<Result<(), ArchiveError>>),
+    Write(Box<dyn Act>),
 }
 
 impl Writer {
     pub(super) fn start(database: Arc<Database>) -> Self {
-        let (acts, queue) = mpsc::channel(QUEUE_MAX);
+        let (orders, queue) = mpsc::channel(QUEUE_MAX);
         let interrupt = Arc::new(Mutex::new(None));
-        let thread = Thread { database, interrupt: interrupt.clone(), connection: None };
-        let started = thread::Builder::new().name("qim-archive".to_owned()).spawn(move || thread.run(queue));
+        let thread = Thread { database, queue, interrupt: interrupt.clone(), connection: None };
+        let started = thread::Builder::new().name("qim-archive".to_owned()).spawn(move || thread.run());
         started.expect("the system has room for one more thread");
-        Self { acts, interrupt }
+        Self { orders, interrupt }
+    }
+
+    /// Opens the file, and makes it and its schema where there is none; waits for no lock where there is.
+    pub(super) async fn open(&self, deadline: Deadline) -> Result<(), ArchiveError> {
+        let (reply, answer) = oneshot::channel();
+        let opened = self.order(deadline, Order::Open(reply), answer).await;
+        opened
+            .unwrap_or_else(|| Err(ArchiveError::Unavailable("opening the archive took too long".to_owned())))
     }
 
     /// Runs `act` in a transaction; what it did is durable when this returns `Ok`. Where it fails, what it did is
@@ -56,15 +69,11 @@ impl Writer {
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<T, Fault> + Send + 'static,
     {
-        let gone = || ArchiveError::Unavailable("the archive is being closed".to_owned());
-        let late = || ArchiveError::Unavailable("writing to the archive took too long".to_owned());
         let begun = Arc::new(AtomicBool::new(false));
         let (reply, answer) = oneshot::channel();
         let pending = Pending { act: Some(act), outcome: None, begun: begun.clone(), reply };
-        let sent = time::timeout_at(deadline, self.acts.send(Box::new(pending))).await;
-        sent.map_err(|_| late())?.map_err(|_| gone())?;
-        if let Ok(answer) = time::timeout_at(deadline, answer).await {
-            return answer.unwrap_or_else(|_| Err(gone()));
+        if let Some(outcome) = self.order(deadline, Order::Write(Box::new(pending)), answer).await {
+            return outcome;
         }
         // The others of its transaction fail, too: they have waited for as long.
         if begun.load(Ordering::Relaxed)
@@ -72,7 +81,24 @@ impl Writer {
         {
             handle.interrupt();
         }
-        Err(late())
+        Err(ArchiveError::Unavailable("writing to the archive took too long".to_owned()))
+    }
+
+    /// What is answered to an order; `None` where nothing was by the deadline.
+    async fn order<T>(
+        &self,
+        deadline: Deadline,
+        order: Order,
+        answer: oneshot::Receiver<Result<T, ArchiveError>>,
+    ) -> Option<Result<T, ArchiveError>> {
+        let gone = || Err(ArchiveError::Unavailable("the archive is being closed".to_owned()));
+        match time::timeout_at(deadline, self.orders.send(order)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Some(gone()),
+            Err(_) => return None,
+        }
+        let answer = time::timeout_at(deadline, answer).await.ok()?;
+        Some(answer.unwrap_or_else(|_| gone()))
     }
 }
 
@@ -125,34 +151,37 @@ where
 
 struct Thread {
     database: Arc<Database>,
+    queue: mpsc::Receiver<Order>,
     interrupt: Arc<Mutex<Option<InterruptHandle>>>,
     connection: Option<Connection>,
 }
 
 impl Thread {
-    fn run(mut self, mut queue: mpsc::Receiver<Box<dyn Act>>) {
-        while let Some(first) = queue.blocking_recv() {
+    fn run(mut self) {
+        while let Some(order) = self.queue.blocking_recv() {
             let mut group = Vec::new();
-            let committed = self.transact(first, &mut queue, &mut group);
-            // Only a connection that works is kept; the next act opens another.
-            if committed.as_ref().is_err_and(|error| !error.is_retryable()) {
+            let outcome = match order {
+                Order::Open(reply) => {
+                    let opened = self.connect();
+                    let _ = reply.send(opened.clone()); // an error means that nobody waits any more
+                    opened
+                }
+                Order::Write(first) => {
+                    group.push(first);
+                    self.transact(&mut group)
+                }
+            };
+            // Only a connection that works is kept; the next order opens another.
+            if outcome.as_ref().is_err_and(|error| !error.is_retryable()) {
                 self.connection = None;
             }
             for act in group {
-                act.answer(committed.clone());
+                act.answer(outcome.clone());
             }
         }
     }
 
-    /// Runs `first` and what waits behind it in one transaction. `group` gets them all.
-    fn transact(
-        &mut self,
-        first: Box<dyn Act>,
-        queue: &mut mpsc::Receiver<Box<dyn Act>>,
-        group: &mut Vec<Box<dyn Act>>,
-    ) -> Result<(), ArchiveError> {
-        let begun = Instant::now();
-        group.push(first);
+    fn connect(&mut self) -> Result<(), ArchiveError> {
         self.database.check_file()?;
         if self.connection.is_none() {
             let connection = self.database.open_writer()?;
@@ -160,18 +189,29 @@ impl Thread {
             *self.interrupt.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle);
             self.connection = Some(connection);
         }
-        let connection = self.connection.as_mut().expect("opened above");
+        Ok(())
+    }
+
+    /// Runs the one act of the group, and what waits behind it, in one transaction. The group gets them all.
+    fn transact(&mut self, group: &mut Vec<Box<dyn Act>>) -> Result<(), ArchiveError> {
+        self.connect()?;
+        let begun = Instant::now();
         let explain = |error| self.database.explain(&error);
+        let connection = self.connection.as_mut().expect("it is connected");
         let mut transaction =
             Transaction::new(connection, TransactionBehavior::Immediate).map_err(explain)?;
         loop {
-            let act = group.last_mut().expect("the first act is there");
+            let act = group.last_mut().expect("there is one to begin with");
             run_act(&mut transaction, act.as_mut(), &self.database)?;
             if group.len() == GROUP_ACTS_MAX || begun.elapsed() > GROUP_AGE_MAX {
                 break;
             }
-            match queue.try_recv() {
-                Ok(act) => group.push(act),
+            match self.queue.try_recv() {
+                Ok(Order::Write(act)) => group.push(act),
+                Ok(Order::Open(reply)) => {
+                    let _ = reply.send(Ok(()));
+                    break;
+                }
                 Err(_) => break,
             }
         }

@@ -12,13 +12,13 @@ fn id(n: u64) -> ClientIdHash {
     ClientIdHash::of("alice", &format!("id-{n}"))
 }
 
-fn committed(record: &StoredRecord) -> Option<CommittedId> {
-    Some(CommittedId {
+fn committed(record: &StoredRecord) -> CommittedId {
+    CommittedId {
         seq: record.seq,
         body_digest: body_digest(&record.message),
         created_at: record.message.created_at,
         expires_at: record.message.expires_at,
-    })
+    }
 }
 
 pub(crate) async fn a_client_id_leads_to_what_was_committed(subject: Subject) {
@@ -27,7 +27,7 @@ pub(crate) async fn a_client_id_leads_to_what_was_committed(subject: Subject) {
     let put = [records(conversation, [1], *now).remove(0), held];
     store.put(conversation, &put, *now).await.unwrap();
     let found = store.find_client_ids(conversation, &[id(2), id(9), id(1), id(2)], *now).await.unwrap();
-    assert_eq!(found, [committed(&put[1]), None, committed(&put[0]), committed(&put[1])]);
+    assert_eq!(found, [Some(committed(&put[1])), None, Some(committed(&put[0])), Some(committed(&put[1]))]);
     let other = ClientIdHash::of("bob", "id-1");
     assert_eq!(store.find_client_ids(conversation, &[other], *now).await.unwrap(), [None]);
     assert_eq!(store.find_client_ids(conversation, &[], *now).await.unwrap(), []);
@@ -39,7 +39,7 @@ pub(crate) async fn client_ids_outlive_their_records(subject: Subject) {
     put.push(Draft::new(3, *now).class(RetentionClass::Ephemeral24h).commit(conversation));
     store.put(conversation, &put, *now).await.unwrap();
     let found = store.find_client_ids(conversation, &[id(1), id(2), id(3)], *now + DAY).await.unwrap();
-    assert_eq!(found, [committed(&put[0]), committed(&put[1]), committed(&put[2])]);
+    assert_eq!(found, [Some(committed(&put[0])), Some(committed(&put[1])), Some(committed(&put[2]))]);
 }
 
 pub(crate) async fn a_client_id_is_forgotten_after_ninety_days(subject: Subject) {
@@ -50,8 +50,8 @@ pub(crate) async fn a_client_id_is_forgotten_after_ninety_days(subject: Subject)
     store.put(conversation, &[put[0].clone(), held.clone(), long_ago[0].clone()], *now).await.unwrap();
     let find = async |at| store.find_client_ids(conversation, &[id(1), id(2), id(3)], at).await.unwrap();
     let last = *now + 90 * DAY - Duration::from_millis(1);
-    assert_eq!(find(*now).await, [committed(&put[0]), committed(&held), None]);
-    assert_eq!(find(last).await, [committed(&put[0]), committed(&held), None]);
+    assert_eq!(find(*now).await, [Some(committed(&put[0])), Some(committed(&held)), None]);
+    assert_eq!(find(last).await, [Some(committed(&put[0])), Some(committed(&held)), None]);
     assert_eq!(find(*now + 90 * DAY).await, [None, None, None]);
 }
 
@@ -61,7 +61,10 @@ pub(crate) async fn the_later_of_two_commits_under_one_id_is_remembered(subject:
     let second = Draft::new(2, *now).id("id-1").commit(conversation);
     store.put(conversation, std::slice::from_ref(&second), *now).await.unwrap();
     store.put(conversation, &[first, second.clone()], *now).await.unwrap();
-    assert_eq!(store.find_client_ids(conversation, &[id(1)], *now).await.unwrap(), [committed(&second)]);
+    assert_eq!(
+        store.find_client_ids(conversation, &[id(1)], *now).await.unwrap(),
+        [Some(committed(&second))]
+    );
 }
 
 pub(crate) async fn five_hundred_client_ids_are_found_in_their_order(subject: Subject) {
@@ -70,7 +73,7 @@ pub(crate) async fn five_hundred_client_ids_are_found_in_their_order(subject: Su
     store.put(conversation, &put, *now).await.unwrap();
     let ids: Vec<_> = (1..=FIND_CLIENT_IDS_MAX as u64).rev().map(id).collect();
     let found = store.find_client_ids(conversation, &ids, *now).await.unwrap();
-    let expected: Vec<_> = (1..=500).rev().map(|n| put.get(n - 1).and_then(committed)).collect();
+    let expected: Vec<_> = (1..=500).rev().map(|n| put.get(n - 1).map(committed)).collect();
     assert_eq!(found, expected);
 }
 
@@ -82,7 +85,7 @@ pub(crate) async fn client_ids_of_high_seqs_are_found(subject: Subject) {
     }
     let ids = [id(1), id(300_000), id(600_000), id(3_000_000_000), id(7)];
     let found = store.find_client_ids(conversation, &ids, *now).await.unwrap();
-    let mut expected: Vec<_> = put.iter().map(committed).collect();
+    let mut expected: Vec<_> = put.iter().map(|record| Some(committed(record))).collect();
     expected.push(None);
     assert_eq!(found, expected);
 }
@@ -97,5 +100,5 @@ pub(crate) async fn a_conflict_leaves_client_ids_alone(subject: Subject) {
     ];
     store.put(conversation, &other, *now).await.unwrap_err();
     let found = store.find_client_ids(conversation, &[id(1), id(2), id(3)], *now).await.unwrap();
-    assert_eq!(found, [committed(&put[0]), committed(&put[1]), None]);
+    assert_eq!(found, [Some(committed(&put[0])), Some(committed(&put[1])), None]);
 }

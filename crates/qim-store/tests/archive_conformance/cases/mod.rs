@@ -37,3 +37,7 @@ pub(crate) async fn readable(subject: &Subject, now: UnixMillis) -> Vec<u64> {
         }
     }
 }
+
+pub(crate) fn list(seqs: impl IntoIterator<Item = u64>) -> Vec<u64> {
+    seqs.into_iter().collect()
+}

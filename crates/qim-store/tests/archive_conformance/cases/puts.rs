@@ -3,7 +3,7 @@
 use qim_core::{ClientIdHash, ConversationKey, RetentionClass, TenantId};
 use qim_store::archive::{ArchiveError, ArchivePage, Direction, PUT_RECORDS_MAX, PutReport};
 
-use super::{ALL, range, readable, seqs};
+use super::{ALL, list, range, readable, seqs};
 use crate::backend::{Subject, fresh_conversation};
 use crate::messages::{DAY, Draft, records};
 
@@ -72,7 +72,7 @@ pub(crate) async fn a_put_writes_only_what_is_missing(subject: Subject) {
     assert_eq!(store.put(conversation, &all[8..], *now).await.unwrap(), report(2, 0));
     assert_eq!(readable(&subject, *now).await, [3, 4, 5, 9, 10]);
     assert_eq!(store.put(conversation, &all, *now).await.unwrap(), report(5, 5));
-    assert_eq!(readable(&subject, *now).await, Vec::from_iter(1..=10));
+    assert_eq!(readable(&subject, *now).await, list(1..=10));
 }
 
 pub(crate) async fn a_conflict_is_named_and_changes_nothing(subject: Subject) {
@@ -109,7 +109,7 @@ pub(crate) async fn the_largest_put_crosses_buckets(subject: Subject) {
     let seqs = 4000..4000 + PUT_RECORDS_MAX as u64;
     let put = records(conversation, seqs.clone(), *now);
     assert_eq!(store.put(conversation, &put, *now).await.unwrap(), report(512, 0));
-    assert_eq!(readable(&subject, *now).await, Vec::from_iter(seqs));
+    assert_eq!(readable(&subject, *now).await, list(seqs));
     assert_eq!(store.put(conversation, &put, *now).await.unwrap(), report(0, 512));
     assert_eq!(store.count(conversation, *now).await.unwrap(), 512);
     assert_eq!(store.high_water(conversation).await.unwrap(), 4511);
@@ -155,7 +155,7 @@ pub(crate) async fn two_writers_of_the_same_records_leave_one_copy(subject: Subj
     // Without a transaction across the network, each may have written what the other one wrote, too.
     assert!(one.written + two.written >= 200);
     assert_eq!((one.written + one.unchanged, two.written + two.unchanged), (200, 200));
-    assert_eq!(readable(&subject, *now).await, Vec::from_iter(1..=200));
+    assert_eq!(readable(&subject, *now).await, list(1..=200));
     assert_eq!(store.count(conversation, *now).await.unwrap(), 200);
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use qim_core::{RetentionClass, UnixMillis};
 use qim_store::archive::{ArchivePage, Direction, SeqRange};
 
-use super::{ALL, range, readable, seqs};
+use super::{ALL, list, range, readable, seqs};
 use crate::backend::Subject;
 use crate::messages::{DAY, Draft, Numbers, RETENTION, records};
 
@@ -69,7 +69,7 @@ pub(crate) async fn a_page_has_at_most_three_mib(subject: Subject) {
         found.extend(seqs(&page));
         rest.from = page.next.unwrap_or(u64::MAX);
     }
-    assert_eq!(found, Vec::from_iter(1..=120));
+    assert_eq!(found, list(1..=120));
     let page = store.read(conversation, ALL, Direction::Backwards, 500, *now).await.unwrap();
     assert_eq!(page.records.last().unwrap().seq, 120);
     assert_eq!(page.next, Some(page.records[0].seq));
