@@ -84,7 +84,8 @@ impl Server {
         };
         // Without it a small answer may wait 40 ms for the acknowledgement of the one before; the setting of the server
         // itself does not reach a listener that it was given.
-        let incoming = TcpIncoming::from(self.listener).with_nodelay(Some(true)).with_keepalive(Some(KEEPALIVE));
+        let incoming =
+            TcpIncoming::from(self.listener).with_nodelay(Some(true)).with_keepalive(Some(KEEPALIVE));
         let serving = server
             .add_service(health)
             .add_service(reflection)

@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::time::Instant;
 
 use qim_core::{ConversationKey, UnixMillis};
 
@@ -24,6 +25,7 @@ impl TieredMessageStore {
         fence: &Fence,
         now: UnixMillis,
     ) -> Result<CopyReport, MoveError> {
+        let began = Instant::now();
         let page = self.hot.read_page(conversation, PageStart::Unarchived, SCRIPT_RECORDS_MAX, now).await?;
         let mut mark = page.marks.archived;
         let mut damaged = None;
@@ -41,7 +43,8 @@ impl TieredMessageStore {
                 }
             }
         }
-        let put = self.put_and_verify(conversation, &records, now).await?;
+        // The time a row has left is counted from when it is written (SPEC A10).
+        let put = self.put_and_verify(conversation, &records, now + began.elapsed()).await?;
         let outcome = self.hot.mark_archived(conversation, fence, mark).await?;
         match damaged {
             Some(reason) => Err(MoveError::Poisoned(reason)),
