@@ -6,6 +6,7 @@ use futures::StreamExt;
 use qim_proto::v1;
 use qim_proto::v1::append_stream_response::Outcome;
 use qim_proto::v1::pull_request::Position;
+use qim_testkit::eventually_async;
 use qim_tests::{PATIENCE, Pair, message, now_ms, pull_all};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
@@ -231,8 +232,11 @@ async fn health_and_reflection_answer() {
     let mut health = tonic_health::pb::health_client::HealthClient::new(channel.clone());
     for service in ["", "qim.v1.History"] {
         let request = tonic_health::pb::HealthCheckRequest { service: service.into() };
-        let status = health.check(request).await.unwrap().into_inner().status;
-        assert_eq!(status, i32::from(tonic_health::pb::health_check_response::ServingStatus::Serving));
+        eventually_async(PATIENCE, "the service is serving", async || {
+            let status = health.check(request.clone()).await.unwrap().into_inner().status;
+            status == i32::from(tonic_health::pb::health_check_response::ServingStatus::Serving)
+        })
+        .await;
     }
     let list = ServerReflectionRequest {
         message_request: Some(MessageRequest::ListServices(String::new())),

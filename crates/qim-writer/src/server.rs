@@ -17,7 +17,7 @@ const REQUEST_BYTES_MAX: usize = 8 * 1024 * 1024;
 const STREAMS_MAX: u32 = 1024;
 /// Notices a client that vanished without a word.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
+const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
 const SERVICE: &str = "qim.v1.History";
 
 /// The gRPC listener with its services: history, health and reflection.
