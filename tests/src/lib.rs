@@ -77,7 +77,7 @@ impl Pair {
 
     /// Records in Redis, by its own count.
     pub fn hot_records(&self) -> i64 {
-        counters(&self.redis, "hot")
+        counter(&self.redis, "committed") - counter(&self.redis, "removed")
     }
 }
 
@@ -193,7 +193,7 @@ fn waiting(redis: &RedisServer) -> (usize, Option<i64>) {
     (unarchived, oldest)
 }
 
-fn counters(redis: &RedisServer, name: &str) -> i64 {
+fn counter(redis: &RedisServer, name: &str) -> i64 {
     let count = |shard: i32| {
         let count = redis.command(&["HGET", &format!("qim:{{{shard}}}:stats"), name]);
         count.texts().first().and_then(|count| count.parse::<i64>().ok()).unwrap_or(0)

@@ -1,81 +1,104 @@
--- Commits messages to one conversation: all or none.
+-- Commits messages to one or more conversations of one node: each conversation all or none, whatever becomes of the
+-- others. At most 512 messages a call.
 --
--- KEYS  1 conversation  2 fingerprints  3 msghistorygc  4 unarchived  5 trim  6 stats
--- ARGV  1 storage id  2 now, ms  3 the floor that must still stand, or '' for any
---       then for each message: fingerprint, expires_at to register or '-' for none (SPEC A18), record, created_at
--- The caller has put the records in order of created_at.
--- Returns {'ok', seq of the first} or, with nothing changed,
+-- KEYS  for each conversation: conversation, fingerprints, msghistorygc, unarchived, trim, stats, idle
+-- ARGV  1 now, ms
+--       then for each conversation: storage id, the floor that must still stand or '' for any, number of messages, and
+--       for each message: fingerprint, expires_at to register or '-' for none (SPEC A18), record, created_at
+-- The caller has put the records of a conversation in order of created_at.
+-- Returns for each conversation {'ok', seq of the first} or, with nothing changed in it,
 --   {'known', i, seq, value, ...}  messages (from 1) that were committed before, and what stands there ('' where it
 --                                  was collected)
 --   {'date', ms}                   the first record is older than the last one of the conversation
 --   {'floor', seq}                 the floor moved
 --   {'corrupt', reason}
-local h, reason = load_header(KEYS[1])
-if reason then
-  return { 'corrupt', reason }
-end
-local is_new = not h
-h = h or new_header()
-if ARGV[3] ~= '' and h.floor ~= tonumber(ARGV[3]) then
-  return { 'floor', h.floor }
-end
+--   {'error', text}                Redis refused a write, such as at its memory limit
+local KEYS_EACH, ARGS_EACH = 7, 4
+local now = ARGV[1]
 
-local known = { 'known' }
-for i = 4, #ARGV, 4 do
-  local seq = find_fingerprint(h, KEYS[2], ARGV[i])
-  if seq then
-    local value = redis.call('LINDEX', KEYS[1], seq - h.floor + 1)
-    if not value or is_tombstone(value) then
-      value = ''
+-- `k` and `a` are where the conversation's keys and messages begin.
+local function commit(k, a, id, floor, count)
+  local h, reason = load_header(KEYS[k], KEYS[k + 6], id)
+  if reason then
+    return { 'corrupt', reason }
+  end
+  h = h or new_header()
+  if floor ~= '' and h.floor ~= tonumber(floor) then
+    return { 'floor', h.floor }
+  end
+
+  local known = { 'known' }
+  for i = 1, count do
+    local seq = find_fingerprint(h, KEYS[k + 1], ARGV[a + (i - 1) * ARGS_EACH])
+    if seq then
+      local value = redis.call('LINDEX', KEYS[k], seq - h.floor + 1)
+      if not value or is_tombstone(value) then
+        value = ''
+      end
+      known[#known + 1] = i
+      known[#known + 1] = seq
+      known[#known + 1] = value
     end
-    known[#known + 1] = (i - 4) / 4 + 1
-    known[#known + 1] = seq
-    known[#known + 1] = value
   end
-end
-if #known > 1 then
-  return known
-end
-if tonumber(ARGV[7]) < h.created then
-  return { 'date', h.created }
+  if #known > 1 then
+    return known
+  end
+  local oldest = ARGV[a + 3]
+  if tonumber(oldest) < h.created then
+    return { 'date', h.created }
+  end
+
+  -- The first write is the one that grows memory: at the limit Redis refuses it, and with it all the others.
+  local values = {}
+  if h.last < h.floor then
+    -- New, or at rest until now: there is no list yet.
+    values[1] = pack_header(h)
+  end
+  for i = 1, count do
+    values[#values + 1] = ARGV[a + (i - 1) * ARGS_EACH + 2]
+  end
+  redis.call('RPUSH', KEYS[k], unpack(values))
+  if h.rests then
+    idle_remove(KEYS[k + 6], KEYS[k + 5], id)
+  end
+
+  local first = h.last + 1
+  local was_empty, was_archived = h.last < h.floor, h.archived == h.last
+  h.last = h.last + count
+  h.created = tonumber(ARGV[a + count * ARGS_EACH - 1])
+  local due = {}
+  for i = 1, count do
+    local at, seq = a + (i - 1) * ARGS_EACH, first + i - 1
+    add_fingerprint(h, KEYS[k + 1], ARGV[at], seq)
+    if ARGV[at + 1] ~= '-' then
+      due[#due + 1] = ARGV[at + 1]
+      due[#due + 1] = id .. '\0' .. string.format('%.0f', seq)
+    end
+  end
+  flush_buckets(h, KEYS[k + 1])
+  redis.call('LSET', KEYS[k], 0, pack_header(h))
+  if #due > 0 then
+    redis.call('ZADD', KEYS[k + 2], unpack(due))
+  end
+  if was_archived then
+    redis.call('ZADD', KEYS[k + 3], 'NX', now, id)
+  end
+  if was_empty then
+    redis.call('ZADD', KEYS[k + 4], oldest, id)
+  end
+  redis.call('HINCRBY', KEYS[k + 5], 'committed', count)
+  return { 'ok', first }
 end
 
--- The first write is the one that grows memory: at the limit Redis refuses it, and with it all the others.
-local first = h.last + 1
-local values = {}
-if is_new then
-  values[1] = pack_header(h)
-end
-for i = 6, #ARGV, 4 do
-  values[#values + 1] = ARGV[i]
-end
-redis.call('RPUSH', KEYS[1], unpack(values))
-
-local count = (#ARGV - 3) / 4
-local was_empty = h.last < h.floor
-local was_archived = h.archived == h.last
-h.last = h.last + count
-h.created = tonumber(ARGV[#ARGV])
-local due = {}
-for i = 0, count - 1 do
-  local at, seq = 4 + i * 4, first + i
-  add_fingerprint(h, KEYS[2], ARGV[at], seq)
-  if ARGV[at + 1] ~= '-' then
-    due[#due + 1] = ARGV[at + 1]
-    due[#due + 1] = ARGV[1] .. '\0' .. string.format('%.0f', seq)
+local replies, a = {}, 2
+for k = 1, #KEYS, KEYS_EACH do
+  local id, floor, count = ARGV[a], ARGV[a + 1], tonumber(ARGV[a + 2])
+  -- What goes wrong in one conversation is answered for that one.
+  local done, reply = pcall(commit, k, a + 3, id, floor, count)
+  if not done then
+    reply = { 'error', type(reply) == 'table' and reply.err or tostring(reply) }
   end
+  replies[#replies + 1] = reply
+  a = a + 3 + count * ARGS_EACH
 end
-flush_buckets(h, KEYS[2])
-redis.call('LSET', KEYS[1], 0, pack_header(h))
-if #due > 0 then
-  redis.call('ZADD', KEYS[3], unpack(due))
-end
-if was_archived then
-  redis.call('ZADD', KEYS[4], 'NX', ARGV[2], ARGV[1])
-end
-if was_empty then
-  redis.call('ZADD', KEYS[5], ARGV[7], ARGV[1])
-end
-redis.call('HINCRBY', KEYS[6], 'hot', count)
-redis.call('HINCRBY', KEYS[6], 'unarchived', count)
-return { 'ok', first }
+return replies

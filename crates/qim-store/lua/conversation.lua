@@ -1,5 +1,5 @@
--- Prelude of every script: how a conversation is laid out in Redis. The registry (src/hot/scripts.rs) puts this file
--- before each of the others; src/hot/layout.rs reads the same layout in Rust.
+-- Prelude of every script: how a conversation is laid out in Redis. The registry (src/hot/scripts.rs) puts this file,
+-- behind idle.lua, before each of the others; src/hot/layout.rs reads the same layout in Rust.
 --
 -- A conversation is one list. Element 0 is its header; element i is what stands at seq floor + i - 1: a record
 -- (crates/qim-core/src/codec.rs) or, where one was collected, a tombstone: two zero bytes and the record's created_at,
@@ -45,11 +45,26 @@ local function is_record(value)
   return #value >= 18 and string.byte(value, 1) == 1
 end
 
--- nil, or a reason, where the list is not a conversation.
-local function load_header(key)
+local function new_header()
+  return {
+    bucket_count = 0, sweep = 0, last = 0, floor = 1, archived = 0, live = 1, created = 0, held = 0,
+    tombstones = 0, inline = '', buckets = {}, dirty = {},
+  }
+end
+
+-- Of a conversation that rests (idle.lua): nothing of it is hot.
+local function resting_header(last, created)
+  local h = new_header()
+  h.last, h.floor, h.archived, h.live, h.created, h.rests = last, last + 1, last, last + 1, created, true
+  return h
+end
+
+-- nil where there is no conversation; nil and a reason where what is stored is not one.
+local function load_header(key, idle, id)
   local packed = redis.pcall('LINDEX', key, 0)
   if not packed then
-    return nil
+    local last, created = idle_get(idle, id)
+    return last and resting_header(last, created)
   end
   if type(packed) == 'table' then
     return nil, 'the key holds something else than a list'
@@ -69,13 +84,6 @@ local function load_header(key)
     return nil, 'the marks of the header contradict each other'
   end
   return h
-end
-
-local function new_header()
-  return {
-    bucket_count = 0, sweep = 0, last = 0, floor = 1, archived = 0, live = 1, created = 0, held = 0,
-    tombstones = 0, inline = '', buckets = {}, dirty = {},
-  }
 end
 
 local function pack_header(h)

@@ -1,7 +1,7 @@
 -- Collects expired records of one conversation whose entries in the expiry index are due (SPEC A9, A17). A collected
 -- record leaves a tombstone, so that its seq and the fingerprint of its client id stay known in the hot window.
 --
--- KEYS  1 conversation  2 msghistorygc  3 set aside  4 stats
+-- KEYS  1 conversation  2 msghistorygc  3 set aside  4 stats  5 idle
 -- ARGV  1 storage id  2 now, ms  then the seqs, at most 512
 -- Returns one result for each seq:
 --   1  collected
@@ -9,7 +9,7 @@
 --   2  a stale entry, of a record that was trimmed or collected before: only the entry is cleared
 --  -1  corrupt: nothing is deleted; the entry is set aside and named, and the others go on
 local now = tonumber(ARGV[2])
-local h, reason = load_header(KEYS[1])
+local h, reason = load_header(KEYS[1], KEYS[5], ARGV[1])
 if not h then
   reason = reason or 'there is no conversation'
 end
@@ -74,6 +74,6 @@ if collected > 0 then
     h.live = h.live + 1
   end
   redis.call('LSET', KEYS[1], 0, pack_header(h))
-  redis.call('HINCRBY', KEYS[4], 'hot', -collected)
+  redis.call('HINCRBY', KEYS[4], 'removed', collected)
 end
 return results

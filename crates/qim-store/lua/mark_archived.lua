@@ -1,12 +1,12 @@
 -- Moves the archived mark of one conversation up, for the archiver that holds the lease of its shard.
 --
--- KEYS  1 conversation  2 unarchived  3 stats  4 lease  5 trim  6 set aside
+-- KEYS  1 conversation  2 unarchived  3 stats  4 lease  5 trim  6 set aside  7 idle
 -- ARGV  1 storage id  2 fencing token  3 the new mark
 -- Returns {'ok', archived, last}, {'fenced'} or {'corrupt', reason}. The mark never goes back.
 if redis.call('GET', KEYS[4]) ~= ARGV[2] then
   return { 'fenced' }
 end
-local h, reason = load_header(KEYS[1])
+local h, reason = load_header(KEYS[1], KEYS[7], ARGV[1])
 if not h then
   return { 'corrupt', reason or 'there is no conversation' }
 end
@@ -16,8 +16,10 @@ if mark > h.last then
 end
 local before = h.archived
 h.archived = math.max(h.archived, mark)
-redis.call('LSET', KEYS[1], 0, pack_header(h))
-redis.call('HINCRBY', KEYS[3], 'unarchived', before - h.archived)
+if not h.rests then
+  redis.call('LSET', KEYS[1], 0, pack_header(h))
+end
+redis.call('HINCRBY', KEYS[3], 'archived', h.archived - before)
 redis.call('HDEL', KEYS[6], ARGV[1] .. '\0')
 -- A trim that had to wait for the archive need not wait any longer.
 if h.floor <= h.last then

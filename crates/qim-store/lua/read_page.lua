@@ -1,7 +1,7 @@
 -- Reads records of one conversation together with its header, so that marks and records belong to one moment.
 --
--- KEYS  1 conversation
--- ARGV  1 'after' | 'before' | 'unarchived'  2 seq  3 limit, at most 512  4 now, ms
+-- KEYS  1 conversation  2 idle
+-- ARGV  1 storage id  2 'after' | 'before' | 'unarchived'  3 seq  4 limit, at most 512  5 now, ms
 -- 'after' reads up from seq + 1, 'unarchived' from archived + 1; 'before' the seqs just below seq. Seqs below the floor
 -- are left out, and so is what goes beyond 3 MiB (but never the first).
 -- Returns {} where there is no conversation, else
@@ -9,14 +9,14 @@
 -- or {'corrupt', reason}.
 local BYTES_MAX, CHUNK, SCAN_MAX = 3145728, 64, 512
 
-local h, reason = load_header(KEYS[1])
+local h, reason = load_header(KEYS[1], KEYS[2], ARGV[1])
 if reason then
   return { 'corrupt', reason }
 end
 if not h then
   return {}
 end
-local now = tonumber(ARGV[4])
+local mode, now = ARGV[2], tonumber(ARGV[5])
 
 local function is_readable(value)
   return not is_tombstone(value) and (not is_record(value) or expires_at(value) == 0 or expires_at(value) > now)
@@ -37,13 +37,13 @@ while readable == 0 and looked <= h.last and looked < h.live + SCAN_MAX do
   looked = looked + #values
 end
 
-local seq, limit = tonumber(ARGV[2]), math.min(tonumber(ARGV[3]), 512)
+local seq, limit = tonumber(ARGV[3]), math.min(tonumber(ARGV[4]), 512)
 local from, to
-if ARGV[1] == 'before' then
+if mode == 'before' then
   to = math.min(seq - 1, h.last)
   from = math.max(h.floor, to - limit + 1)
 else
-  if ARGV[1] == 'unarchived' then
+  if mode == 'unarchived' then
     seq = h.archived
   end
   from = math.max(h.floor, seq + 1)
@@ -51,7 +51,7 @@ else
 end
 
 -- Chunk by chunk, from the end that the caller reads from, so that what goes beyond the limit is not fetched.
-local backwards = ARGV[1] == 'before'
+local backwards = mode == 'before'
 local values, bytes, full = {}, 0, false
 while not full and #values < to - from + 1 do
   local a = from + #values
@@ -73,7 +73,7 @@ while not full and #values < to - from + 1 do
 end
 
 local first = backwards and to - #values + 1 or from
-local reply = { redis.call('LINDEX', KEYS[1], 0), readable, looked - 1, first }
+local reply = { pack_header(h), readable, looked - 1, first }
 for i = 1, #values do
   reply[4 + i] = values[backwards and #values - i + 1 or i]
 end

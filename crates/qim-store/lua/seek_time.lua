@@ -1,17 +1,17 @@
 -- Finds by date in one conversation; dates never go back along it. Halves the range, so a call touches few records.
 --
--- KEYS  1 conversation
--- ARGV  1 time, ms
+-- KEYS  1 conversation  2 idle
+-- ARGV  1 storage id  2 time, ms
 -- Returns {} where there is no conversation, {header, lowest hot seq created at or after the time, or last + 1}, or
 -- {'corrupt', reason}.
-local h, reason = load_header(KEYS[1])
+local h, reason = load_header(KEYS[1], KEYS[2], ARGV[1])
 if reason then
   return { 'corrupt', reason }
 end
 if not h then
   return {}
 end
-local time = tonumber(ARGV[1])
+local time = tonumber(ARGV[2])
 local low, high = h.floor, h.last + 1
 while low < high do
   local middle = math.floor((low + high) / 2)
@@ -21,4 +21,4 @@ while low < high do
     high = middle
   end
 end
-return { redis.call('LINDEX', KEYS[1], 0), low }
+return { pack_header(h), low }

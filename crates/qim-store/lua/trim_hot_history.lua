@@ -3,6 +3,7 @@
 -- copy is durable or it has expired (SPEC A20): `archived` says so, and the archiver has read the copies back.
 --
 -- KEYS  1 conversation  2 fingerprints  3 msghistorygc  4 unarchived  5 trim  6 stats  7 lease
+--       8 idle
 -- ARGV  1 storage id  2 fencing token  3 now, ms  4 cutoff: created_at of the youngest to go, ms
 --       5 the highest seq that may go  6 the floor that must still stand
 --       7 the score in the trim index of a conversation whose front is due and may not go yet
@@ -13,13 +14,13 @@ local MAX = 512
 if redis.call('GET', KEYS[7]) ~= ARGV[2] then
   return { 'fenced' }
 end
-local h, reason = load_header(KEYS[1])
+local h, reason = load_header(KEYS[1], KEYS[8], ARGV[1])
 if reason then
   return { 'corrupt', reason }
 end
-if not h then
+if not h or h.rests then
   redis.call('ZREM', KEYS[5], ARGV[1])
-  return { 'ok', 0, 1, 0, 0 }
+  return { 'ok', 0, h and h.floor or 1, h and h.last or 0, 0 }
 end
 local now, cutoff, upto = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 if h.floor ~= tonumber(ARGV[6]) then
@@ -63,10 +64,15 @@ if removed > 0 then
   if #entries > 0 then
     redis.call('ZREM', KEYS[3], unpack(entries))
   end
-  redis.call('LPOP', KEYS[1], removed + 1)
-  redis.call('LPUSH', KEYS[1], pack_header(h))
-  redis.call('HINCRBY', KEYS[6], 'hot', collected - removed)
-  redis.call('HINCRBY', KEYS[6], 'unarchived', archived_before - h.archived)
+  if h.floor > h.last then
+    redis.call('DEL', KEYS[1])
+    idle_put(KEYS[8], KEYS[6], ARGV[1], h.last, h.created)
+  else
+    redis.call('LPOP', KEYS[1], removed + 1)
+    redis.call('LPUSH', KEYS[1], pack_header(h))
+  end
+  redis.call('HINCRBY', KEYS[6], 'removed', removed - collected)
+  redis.call('HINCRBY', KEYS[6], 'archived', h.archived - archived_before)
   if h.archived == h.last then
     redis.call('ZREM', KEYS[4], ARGV[1])
   end

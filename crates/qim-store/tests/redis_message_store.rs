@@ -677,3 +677,45 @@ async fn the_same_code_runs_on_a_redis_cluster() {
     assert!(store.memory().await.unwrap().0 > 0);
     assert_eq!(store.stats(store.shards().all(), NOW).await.unwrap().records, 0);
 }
+
+#[tokio::test]
+async fn conversations_with_nothing_hot_rest_in_a_few_bytes_and_go_on_where_they_were() {
+    let (redis, store) = hot_store();
+    let conversations: Vec<_> = (0..2_000).map(|i| conversation(&format!("conv-{i:016}"))).collect();
+    for conv in &conversations {
+        store.commit(conv, &drafts(0..2, NOW), NOW, None).await.unwrap();
+    }
+    let later = NOW + 8 * DAY;
+    for conv in &conversations {
+        mark(&store, conv, 2).await;
+        assert_eq!(
+            trim(&store, conv, later).await,
+            TrimOutcome::Trimmed { removed: 2, floor: 3, more: false }
+        );
+    }
+    let mut raw = raw(&redis).await;
+    let lists: Vec<String> = redis::cmd("KEYS").arg("*:c:*").query_async(&mut raw).await.unwrap();
+    assert!(lists.is_empty());
+    let mut bytes = 0_u64;
+    for shard in 0..4 {
+        let mut usage = redis::cmd("MEMORY");
+        usage.arg("USAGE").arg(format!("qim:{{{shard}}}:idle")).arg("SAMPLES").arg(0);
+        bytes += usage.query_async::<u64>(&mut raw).await.unwrap();
+    }
+    assert!(bytes / 2_000 <= 60, "{} B for each", bytes / 2_000);
+    for (i, conv) in conversations.iter().enumerate() {
+        let marks = marks(&store, conv).await;
+        assert_eq!((marks.last, marks.floor, marks.archived), (2, 3, 2));
+        assert_eq!(store.seek_time(conv, NOW).await.unwrap(), (marks, 3));
+        if i % 3 == 0 {
+            assert_eq!(seqs(&store.commit(conv, &drafts(2..3, later), later, Some(3)).await.unwrap()), [3]);
+            let page = page(&store, conv, PageStart::After(0)).await;
+            assert_eq!((readable(&page, later), page.marks.floor, page.marks.last), (vec![3], 3, 3));
+        }
+    }
+    // An entry that an older version left is cleared by the floor of a conversation at rest, too.
+    let gc = format!("qim:{{{}}}:msghistorygc", store.shards().shard_of(&conversations[1]));
+    let member = format!("{}\0{}", conversations[1].storage_id(), 1);
+    redis::cmd("ZADD").arg(&gc).arg(5).arg(member).exec_async(&mut raw).await.unwrap();
+    assert_eq!(collect_all(&store, later).await.stale, 1);
+}

@@ -99,7 +99,7 @@ impl RedisMessageStore {
         let shard = keys.shard;
         let mut call = self.scripts.mark_archived.prepare_invoke();
         call.key(keys.records()).key(shard.unarchived()).key(shard.stats());
-        call.key(shard.lease()).key(shard.trim()).key(shard.set_aside());
+        call.key(shard.lease()).key(shard.trim()).key(shard.set_aside()).key(shard.idle());
         call.arg(&keys.id).arg(&fence.token).arg(mark);
         let reply = self.connection.script(&call).await?;
         match accepted(conversation, reply)?.as_slice() {
@@ -120,7 +120,7 @@ impl RedisMessageStore {
         let shard = keys.shard;
         let mut call = self.scripts.trim_hot_history.prepare_invoke();
         call.key(keys.records()).key(keys.fingerprints()).key(shard.gc()).key(shard.unarchived());
-        call.key(shard.trim()).key(shard.stats()).key(shard.lease());
+        call.key(shard.trim()).key(shard.stats()).key(shard.lease()).key(shard.idle());
         call.arg(&keys.id).arg(&fence.token).arg(now.get()).arg(request.cutoff.get());
         call.arg(request.upto).arg(request.floor).arg(request.retry_at.get());
         let reply = self.connection.script(&call).await?;

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use qim_core::{ConversationKey, Fingerprint, Message, RetentionClass, UnixMillis, codec};
 use redis::Value;
 
+use super::group::{EncodedMessage, Job};
 use super::{HotError, HotValue, RedisMessageStore, SCRIPT_RECORDS_MAX, corrupt};
 
 /// How often a commit is tried again when another writer changed the conversation between two tries.
@@ -156,21 +157,14 @@ impl RedisMessageStore {
         now: UnixMillis,
         floor: Option<u64>,
     ) -> Result<Reply, CommitError> {
-        let keys = self.keys(conversation);
-        let mut call = self.scripts.commit_messages.prepare_invoke();
-        call.key(keys.records()).key(keys.fingerprints());
-        call.key(keys.shard.gc()).key(keys.shard.unarchived()).key(keys.shard.trim()).key(keys.shard.stats());
-        call.arg(&keys.id).arg(now.get()).arg(floor.map_or(String::new(), |floor| floor.to_string()));
-        for (pending, message) in pending.iter().zip(messages) {
-            let fingerprint = Fingerprint::of(&message.sender, &message.client_msg_id, pending.probe);
-            call.arg(&fingerprint.to_bytes()[..]);
-            match self.gc_date(message) {
-                Some(date) => call.arg(date.get()),
-                None => call.arg("-"),
-            };
-            call.arg(codec::encode(conversation, message)).arg(message.created_at.get());
-        }
-        let reply: Vec<Value> = self.connection.script(&call).await?;
+        let encoded = pending.iter().zip(messages).map(|(pending, message)| EncodedMessage {
+            fingerprint: Fingerprint::of(&message.sender, &message.client_msg_id, pending.probe).to_bytes(),
+            collect_at: self.gc_date(message),
+            record: codec::encode(conversation, message),
+            created_at: message.created_at,
+        });
+        let job = Job { keys: self.keys(conversation), now, floor, messages: encoded.collect() };
+        let reply = self.group.submit(job).await?;
         parse_reply(conversation, reply)
     }
 
@@ -252,6 +246,7 @@ fn parse_reply(conversation: &ConversationKey, reply: Vec<Value>) -> Result<Repl
         "date" => Ok(Reply::OlderThan(UnixMillis::new(read(next()?)?))),
         "floor" => Err(CommitError::FloorMoved { floor: read(next()?)? }),
         "corrupt" => Err(corrupt(conversation, read::<String>(next()?)?).into()),
+        "error" => Err(HotError::from_text(read(next()?)?).into()),
         "known" => {
             let mut known = Vec::new();
             while let Ok(position) = next() {

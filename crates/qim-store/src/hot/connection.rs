@@ -50,6 +50,10 @@ impl Connection {
         Ok(Self { target, deadline: timeout })
     }
 
+    pub(super) fn is_cluster(&self) -> bool {
+        matches!(self.target, Target::Cluster { .. })
+    }
+
     pub(super) async fn script<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, HotError> {
         self.with_deadline(async {
             let mut live = self.live().await?;

@@ -42,6 +42,13 @@ impl HotError {
     }
 }
 
+impl HotError {
+    /// From the text of an error that a script caught.
+    pub(super) fn from_text(text: String) -> Self {
+        if text.contains("OOM command not allowed") { Self::OutOfMemory } else { Self::Refused(text) }
+    }
+}
+
 impl From<RedisError> for HotError {
     fn from(error: RedisError) -> Self {
         // Inside a script the code of the error that stopped it stands at the start of its text.

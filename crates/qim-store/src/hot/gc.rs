@@ -77,7 +77,7 @@ impl RedisMessageStore {
         // An entry in the index of another shard than its conversation's names no record there.
         let keys = ConversationKeys { shard, id };
         let mut call = self.scripts.gc_history_record.prepare_invoke();
-        call.key(keys.records()).key(shard.gc()).key(shard.set_aside()).key(shard.stats());
+        call.key(keys.records()).key(shard.gc()).key(shard.set_aside()).key(shard.stats()).key(shard.idle());
         call.arg(&keys.id).arg(now.get());
         for seq in &seqs {
             call.arg(*seq);

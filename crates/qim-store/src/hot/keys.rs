@@ -40,9 +40,15 @@ impl ShardKeys {
         self.named("setaside")
     }
 
-    /// Counters of the shard: a hash of `hot` and `unarchived` records.
+    /// Counters of the shard, a hash of records `committed`, `removed` (collected or trimmed) and `archived` (or
+    /// expired before that), which only grow, and of conversations `idle`.
     pub(super) fn stats(self) -> String {
         self.named("stats")
+    }
+
+    /// Conversations with nothing hot: a hash of buckets (lua/idle.lua).
+    pub(super) fn idle(self) -> String {
+        self.named("idle")
     }
 
     /// The fencing token of the archiver that works on the shard.

@@ -9,6 +9,7 @@ mod connection;
 mod deployment;
 mod error;
 mod gc;
+mod group;
 mod keys;
 mod layout;
 mod lease;
@@ -32,6 +33,7 @@ pub use page::{HotPage, PageStart};
 pub use stats::{HotStats, SetAside};
 
 use connection::Connection;
+use group::GroupCommit;
 use keys::ConversationKeys;
 use scripts::Scripts;
 
@@ -43,6 +45,7 @@ pub const SCRIPT_RECORDS_MAX: usize = 512;
 pub struct RedisMessageStore {
     connection: Connection,
     scripts: Arc<Scripts>,
+    group: GroupCommit,
     shards: ShardCount,
     retention: Arc<RetentionPolicy>,
     trim_window: Option<Duration>,
@@ -54,9 +57,12 @@ impl RedisMessageStore {
     /// It expires nothing of class `default` and registers everything that expires for GC, until it is told otherwise
     /// by [`Self::with_retention`] and [`Self::with_trim_window`].
     pub fn open(url: &RedisUrl, shards: ShardCount, timeout: Duration) -> Result<Self, HotError> {
+        let connection = Connection::open(url, timeout)?;
+        let scripts = Arc::new(Scripts::new());
         Ok(Self {
-            connection: Connection::open(url, timeout)?,
-            scripts: Arc::new(Scripts::new()),
+            group: GroupCommit::new(connection.clone(), scripts.clone()),
+            connection,
+            scripts,
             shards,
             retention: Arc::default(),
             trim_window: None,

@@ -51,7 +51,9 @@ impl RedisMessageStore {
         // Lua counts in doubles; no conversation gets this far.
         let seq = seq.min(1 << 48);
         let mut call = self.scripts.read_page.prepare_invoke();
-        call.key(self.keys(conversation).records()).arg(mode).arg(seq).arg(limit).arg(now.get());
+        let keys = self.keys(conversation);
+        call.key(keys.records()).key(keys.shard.idle());
+        call.arg(&keys.id).arg(mode).arg(seq).arg(limit).arg(now.get());
         let reply: Vec<Value> = self.connection.script(&call).await?;
         parse_page(conversation, reply)
     }
@@ -64,7 +66,8 @@ impl RedisMessageStore {
         time: UnixMillis,
     ) -> Result<(Marks, u64), HotError> {
         let mut call = self.scripts.seek_time.prepare_invoke();
-        call.key(self.keys(conversation).records()).arg(time.get());
+        let keys = self.keys(conversation);
+        call.key(keys.records()).key(keys.shard.idle()).arg(&keys.id).arg(time.get());
         let reply: Vec<Value> = self.connection.script(&call).await?;
         if reply.is_empty() {
             return Ok((Marks::NEW, 1));

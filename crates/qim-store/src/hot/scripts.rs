@@ -2,7 +2,8 @@
 
 use redis::Script;
 
-const PRELUDE: &str = include_str!("../../lua/conversation.lua");
+const IDLE: &str = include_str!("../../lua/idle.lua");
+const CONVERSATION: &str = include_str!("../../lua/conversation.lua");
 
 /// For what gives memory back or costs next to none: runs at the memory limit too, since waiting would make it worse.
 const ALSO_AT_THE_MEMORY_LIMIT: &str = "#!lua flags=allow-oom";
@@ -24,7 +25,7 @@ pub(super) struct Scripts {
 
 impl Scripts {
     pub(super) fn new() -> Self {
-        let script = |flags: &str, act: &str| Script::new(&format!("{flags}\n{PRELUDE}\n{act}"));
+        let script = |flags: &str, act: &str| Script::new(&format!("{flags}\n{IDLE}\n{CONVERSATION}\n{act}"));
         let shrinks = |act: &str| script(ALSO_AT_THE_MEMORY_LIMIT, act);
         let reads = |act: &str| script(READS_ONLY, act);
         Self {

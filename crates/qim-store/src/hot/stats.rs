@@ -54,14 +54,15 @@ impl RedisMessageStore {
 
     async fn shard_stats(&self, shard: ShardKeys, now: UnixMillis) -> Result<HotStats, HotError> {
         let mut counters = redis::cmd("HMGET");
-        counters.arg(shard.stats()).arg("hot").arg("unarchived");
-        let (records, unarchived): (Option<i64>, Option<i64>) = self.connection.command(&counters).await?;
+        counters.arg(shard.stats()).arg("committed").arg("removed").arg("archived");
+        let [committed, removed, archived]: [Option<u64>; 3] = self.connection.command(&counters).await?;
+        let less = |count: Option<u64>| committed.unwrap_or(0).saturating_sub(count.unwrap_or(0));
         let gc_due = redis::cmd("ZCOUNT").arg(shard.gc()).arg("-inf").arg(now.get()).clone();
         let gc_due: u64 = self.connection.command(&gc_due).await?;
         let gc_due_since = if gc_due > 0 { self.lowest_score(&shard.gc()).await? } else { None };
         Ok(HotStats {
-            records: to_count(records),
-            unarchived: to_count(unarchived),
+            records: less(removed),
+            unarchived: less(archived),
             unarchived_since: self.lowest_score(&shard.unarchived()).await?.filter(|since| *since <= now),
             gc_due,
             gc_due_since,
@@ -142,8 +143,4 @@ impl HotStats {
             set_aside: self.set_aside + other.set_aside,
         }
     }
-}
-
-fn to_count(counter: Option<i64>) -> u64 {
-    counter.and_then(|count| u64::try_from(count).ok()).unwrap_or(0)
 }

@@ -1,0 +1,166 @@
+//! Group commit: while a script runs, commits that arrive go together in the next call. A call costs Redis more than
+//! a message does, so the busier it is, the cheaper each commit gets; an idle one is called at once, without a timer.
+//!
+//! Invariants: every job is answered exactly once, whether or not whoever asked still waits; a call holds jobs in the
+//! order in which they came; at most [`CALLS_MAX`] calls of a lane are under way, and at most [`MESSAGES_MAX`]
+//! messages in a call.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use qim_core::UnixMillis;
+use redis::Value;
+use tokio::sync::oneshot;
+
+use super::commit::read;
+use super::connection::Connection;
+use super::keys::ConversationKeys;
+use super::scripts::Scripts;
+use super::{HotError, SCRIPT_RECORDS_MAX};
+
+/// One that Redis works on, and one on the wire.
+const CALLS_MAX: usize = 2;
+const MESSAGES_MAX: usize = SCRIPT_RECORDS_MAX;
+/// A call with more is split, so that one does not hold up all others.
+const BYTES_MAX: usize = 1024 * 1024;
+
+/// What one conversation commits: the arguments of `commit_messages.lua` for it.
+pub(super) struct Job {
+    pub(super) keys: ConversationKeys,
+    pub(super) now: UnixMillis,
+    pub(super) floor: Option<u64>,
+    pub(super) messages: Vec<EncodedMessage>,
+}
+
+/// A message as the script takes it.
+pub(super) struct EncodedMessage {
+    pub(super) fingerprint: [u8; 8],
+    /// When GC has to collect the record; `None`: never, or trimming comes first.
+    pub(super) collect_at: Option<UnixMillis>,
+    pub(super) record: Vec<u8>,
+    pub(super) created_at: UnixMillis,
+}
+
+type Reply = Result<Vec<Value>, HotError>;
+
+struct Waiting {
+    job: Job,
+    answer: oneshot::Sender<Reply>,
+}
+
+/// Jobs that may go together: on one server all of them, on a cluster those of one shard.
+#[derive(Default)]
+struct Lane {
+    waiting: VecDeque<Waiting>,
+    calls: usize,
+}
+
+/// Collects jobs into calls. Clones share the lanes.
+#[derive(Clone)]
+pub(super) struct GroupCommit {
+    connection: Connection,
+    scripts: Arc<Scripts>,
+    lanes: Arc<Mutex<HashMap<u16, Lane>>>,
+}
+
+impl GroupCommit {
+    pub(super) fn new(connection: Connection, scripts: Arc<Scripts>) -> Self {
+        Self { connection, scripts, lanes: Arc::default() }
+    }
+
+    /// Commits the job in one of the next calls, and answers what the script said of it.
+    pub(super) async fn submit(&self, job: Job) -> Reply {
+        let lane = if self.connection.is_cluster() { job.keys.shard.0 } else { 0 };
+        let (answer, answered) = oneshot::channel();
+        let starts_a_call = {
+            let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+            let lane = lanes.entry(lane).or_default();
+            lane.waiting.push_back(Waiting { job, answer });
+            let starts = lane.calls < CALLS_MAX;
+            lane.calls += usize::from(starts);
+            starts
+        };
+        if starts_a_call {
+            // A task of its own: whoever asked may go away, and the others of the call must not suffer for it.
+            tokio::spawn(self.clone().work(lane));
+        }
+        answered.await.unwrap_or_else(|_| Err(HotError::Unavailable("the commit was abandoned".into())))
+    }
+
+    /// Calls until nothing waits in the lane.
+    async fn work(self, lane: u16) {
+        while let Some(group) = self.next_group(lane) {
+            self.call(group).await;
+        }
+    }
+
+    fn next_group(&self, lane: u16) -> Option<Vec<Waiting>> {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = lanes.get_mut(&lane).expect("a lane is there while a call is");
+        let mut group = Vec::new();
+        let (mut messages, mut bytes) = (0, 0);
+        while let Some(next) = state.waiting.front() {
+            messages += next.job.messages.len();
+            bytes += next.job.messages.iter().map(|message| message.record.len()).sum::<usize>();
+            if !group.is_empty() && (messages > MESSAGES_MAX || bytes > BYTES_MAX) {
+                break;
+            }
+            group.extend(state.waiting.pop_front());
+        }
+        if group.is_empty() {
+            state.calls -= 1;
+            if state.calls == 0 {
+                lanes.remove(&lane);
+            }
+            return None;
+        }
+        Some(group)
+    }
+
+    async fn call(&self, group: Vec<Waiting>) {
+        let mut call = self.scripts.commit_messages.prepare_invoke();
+        let now = group.iter().map(|waiting| waiting.job.now).max().unwrap_or_default();
+        call.arg(now.get());
+        for Waiting { job, .. } in &group {
+            let shard = job.keys.shard;
+            call.key(job.keys.records()).key(job.keys.fingerprints());
+            call.key(shard.gc())
+                .key(shard.unarchived())
+                .key(shard.trim())
+                .key(shard.stats())
+                .key(shard.idle());
+            call.arg(&job.keys.id).arg(job.floor.map_or(String::new(), |floor| floor.to_string()));
+            call.arg(job.messages.len());
+            for message in &job.messages {
+                call.arg(&message.fingerprint[..]);
+                match message.collect_at {
+                    Some(date) => call.arg(date.get()),
+                    None => call.arg("-"),
+                };
+                call.arg(&message.record[..]).arg(message.created_at.get());
+            }
+        }
+        let replies: Result<Vec<Value>, HotError> = self.connection.script(&call).await;
+        answer_each(group, replies);
+    }
+}
+
+fn answer_each(group: Vec<Waiting>, replies: Result<Vec<Value>, HotError>) {
+    let replies = replies.and_then(|replies| {
+        let complete = replies.len() == group.len();
+        complete.then_some(replies).ok_or_else(|| HotError::Refused("commit_messages: short reply".into()))
+    });
+    // Nobody may wait any longer: then there is nobody to tell.
+    match replies {
+        Ok(replies) => {
+            for (waiting, reply) in group.into_iter().zip(replies) {
+                let _ = waiting.answer.send(read(reply));
+            }
+        }
+        Err(error) => {
+            for waiting in group {
+                let _ = waiting.answer.send(Err(error.clone()));
+            }
+        }
+    }
+}
