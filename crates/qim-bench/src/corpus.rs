@@ -86,7 +86,8 @@ impl Corpus {
     fn parse(lines: impl BufRead) -> Result<Self> {
         let now = jiff::Timestamp::now().as_millisecond();
         let mut names: HashMap<String, Arc<str>> = HashMap::new();
-        let mut intern = |name: String| names.entry(name).or_insert_with_key(|name| name.as_str().into()).clone();
+        let mut intern =
+            |name: String| names.entry(name).or_insert_with_key(|name| name.as_str().into()).clone();
         let mut entries = Vec::new();
         for (index, line) in lines.lines().enumerate() {
             let line: Line = serde_json::from_str(&line?).with_context(|| format!("line {}", index + 1))?;

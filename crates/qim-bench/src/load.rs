@@ -101,7 +101,8 @@ pub(crate) async fn run(work: Arc<dyn Work>, load: Load) -> Result<Outcome> {
 async fn worker(work: Arc<dyn Work>, load: Load, start: Instant, index: usize) -> Result<Outcome> {
     let (from, until) = (start + load.warm_up, start + load.warm_up + load.window);
     let interval = load.rate.map(|rate| Duration::from_secs_f64(as_f64(load.in_flight) / rate));
-    let stagger = interval.map_or(Duration::ZERO, |interval| interval.mul_f64(as_f64(index) / as_f64(load.in_flight)));
+    let stagger =
+        interval.map_or(Duration::ZERO, |interval| interval.mul_f64(as_f64(index) / as_f64(load.in_flight)));
     let mut turn = start + stagger;
     let mut outcome = Outcome::default();
     loop {

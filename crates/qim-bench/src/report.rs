@@ -155,7 +155,8 @@ impl Report {
 
     /// Tables in Markdown.
     pub(crate) fn table(&self, phase: &str) -> String {
-        let mut text = format!("\n## {phase}\n\n| measured | unit | median | min..max |\n|---|---|---:|---|\n");
+        let mut text =
+            format!("\n## {phase}\n\n| measured | unit | median | min..max |\n|---|---|---:|---|\n");
         for series in &self.series {
             let (low, high) = (short(series.min()), short(series.max()));
             let median = short(series.median());

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
@@ -65,23 +65,9 @@ impl Daemon {
         let of_name = |line: &&str| {
             line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{') || rest.starts_with(' '))
         };
-        let values = text.lines().filter(of_name).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        let values =
+            text.lines().filter(of_name).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
         Ok(values.sum())
-    }
-
-    /// Waits until a metric has reached a value; answers when.
-    pub(crate) async fn await_metric(&self, name: &str, at_least: f64, timeout: Duration) -> Result<Instant> {
-        let deadline = Instant::now() + timeout;
-        loop {
-            let value = self.metric(name)?;
-            if value >= at_least {
-                return Ok(Instant::now());
-            }
-            if Instant::now() > deadline {
-                bail!("{name} is {value} after {timeout:?}, not {at_least}");
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
     }
 }
 

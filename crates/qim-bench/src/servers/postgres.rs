@@ -1,4 +1,4 @@
-//! A PostgreSQL of our own: never the one of the system.
+//! A `PostgreSQL` of our own: never the one of the system.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -9,12 +9,14 @@ use anyhow::{Context, Result, bail};
 use nix::unistd::{Uid, User};
 use tempfile::TempDir;
 
-use super::process::{Process, answers, free_port};
+use super::process::{Process, free_port};
 
 /// Where Debian puts it.
 const BIN: &str = "/usr/lib/postgresql/15/bin";
 /// It refuses to run as root; this user comes with its package.
 const USER: &str = "postgres";
+/// What it logs then, in the locale `C`.
+const READY: &str = "ready to accept connections";
 /// What everybody sets first. `synchronous_commit` off is the goal's condition: a crash may lose what it acknowledged
 /// in the last moments, as Redis with `appendfsync everysec` may.
 const SETTINGS: [&str; 7] = [
@@ -66,7 +68,10 @@ impl Postgres {
             server.args(["-c", setting]);
         }
         let mut process = Process::start("postgres", dir.path(), &mut server)?;
-        process.await_ready(|| answers(port))?;
+        // It listens before it takes anybody.
+        let log = dir.path().join("postgres.log");
+        let is_ready = || std::fs::read_to_string(&log).is_ok_and(|log| log.contains(READY));
+        process.await_ready(is_ready)?;
         Ok(Some(Self { process, port, _dir: dir }))
     }
 

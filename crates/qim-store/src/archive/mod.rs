@@ -216,8 +216,10 @@ pub trait ArchiveStore: Send + Sync + 'static {
     /// Copies records of one conversation: at most 512, ascending by seq. Each row lives for the time its record has
     /// left at `now` ([`qim_core::RowTtl`]); one that has expired is written to go at once, or not at all. Remembers
     /// the client id of each for 90 days after its `created_at` (whether or not the record lives that long), and
-    /// raises the high-water mark. [`ArchiveError::Conflict`] where another record stands under one of the seqs:
-    /// then no row is changed.
+    /// raises the high-water mark. [`ArchiveError::Conflict`] where another record stands under one of the seqs, or a
+    /// row too damaged to tell: then nothing is changed. One that fails otherwise may have done a part of it; doing it
+    /// again does the rest. Of one conversation there is one caller at a time: two that put different records under
+    /// one seq at the same moment are not found out by every store.
     async fn put(
         &self,
         conversation: &ConversationKey,
@@ -225,7 +227,8 @@ pub trait ArchiveStore: Send + Sync + 'static {
         now: UnixMillis,
     ) -> Result<PutReport, ArchiveError>;
 
-    /// The marks of the unexpired rows with `from <= seq < below`, ascending; the range is at most 512 wide.
+    /// The marks of the unexpired rows with `from <= seq < below`, ascending; the range is at most 512 wide. A row
+    /// without a readable date or digest has none, so that whoever relies on marks takes it for missing.
     async fn marks(
         &self,
         conversation: &ConversationKey,
@@ -234,7 +237,8 @@ pub trait ArchiveStore: Send + Sync + 'static {
     ) -> Result<Vec<RowMark>, ArchiveError>;
 
     /// Up to `limit` (1..=500) unexpired records of the range, from the end that `direction` names, and no more than
-    /// about 3 MiB of them (but at least one). Damaged rows count towards `limit`.
+    /// about 3 MiB of them (but at least one). Damaged rows count towards `limit`. A page may hold fewer, or none, and
+    /// still say where the rest begins: only a bounded number of expired rows is looked at.
     async fn read(
         &self,
         conversation: &ConversationKey,
@@ -260,10 +264,11 @@ pub trait ArchiveStore: Send + Sync + 'static {
         now: UnixMillis,
     ) -> Result<Vec<Option<CommittedId>>, ArchiveError>;
 
-    /// The highest seq ever put, whether or not its record has expired; 0 for a conversation that never had one.
+    /// The highest seq ever put, whether or not its record has expired; 0 for a conversation that never had one. Never
+    /// below a stored seq; a put that failed may have raised it, too.
     async fn high_water(&self, conversation: &ConversationKey) -> Result<u64, ArchiveError>;
 
-    /// How many unexpired records it holds.
+    /// How many unexpired records it holds. The one call whose work grows with the conversation.
     async fn count(&self, conversation: &ConversationKey, now: UnixMillis) -> Result<u64, ArchiveError>;
 
     /// A bounded piece of the store's own upkeep: deletes expired rows where the server does not do it by itself, and

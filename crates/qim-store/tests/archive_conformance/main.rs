@@ -39,6 +39,7 @@ conformance! {
         a10_a_record_that_has_expired_is_never_readable,
         a10_a_late_copy_keeps_its_date,
         a11_a_held_record_is_served_for_ever,
+        records_of_all_lives_lie_side_by_side,
         a_damaged_record_is_reported_and_not_served,
         a_record_of_another_conversation_is_reported_and_not_served,
         a_damaged_date_never_serves_a_record_past_its_own,

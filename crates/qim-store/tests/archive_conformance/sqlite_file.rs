@@ -186,6 +186,31 @@ fn a_call_that_takes_too_long_is_interrupted() {
 }
 
 #[test]
+fn several_programs_make_the_file_at_once() {
+    runtime().block_on(async {
+        for _ in 0..50 {
+            let directory = TempDir::new().unwrap();
+            let file = SqliteFile(directory.path().join("archive.db"));
+            let begun = now();
+            let tasks: Vec<_> = (0..4)
+                .map(|_| {
+                    let store = file.open();
+                    tokio::spawn(async move {
+                        let conversation = fresh_conversation();
+                        store.put(&conversation, &records(&conversation, [1], begun), begun).await.unwrap();
+                        assert_eq!(store.count(&conversation, begun).await.unwrap(), 1);
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await.unwrap();
+            }
+            assert_eq!(count(file.path(), "records"), 4);
+        }
+    });
+}
+
+#[test]
 fn two_programs_write_and_read_the_same_file() {
     on_file(async |file, _directory| {
         // Both make it at once.

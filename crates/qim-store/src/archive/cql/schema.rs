@@ -21,6 +21,8 @@ use crate::archive::ArchiveError;
 const SCHEMA_VERSION: u32 = 1;
 /// One change of the schema: about a second on a quiet server, several on one that has just started.
 const CHANGE_MAX: Duration = Duration::from_secs(30);
+/// How often making the tables is tried, for one that another program is making at the same time.
+const ATTEMPTS_MAX: u32 = 3;
 /// The last second at which a Cassandra that keeps the storage format of version 4 can expire a row
 /// (2038-01-19T03:14:06Z), less a minute for a request that is under way and a clock that is ahead of ours.
 const LATEST_EXPIRY: UnixMillis = UnixMillis::new((2_147_483_646 - 60) * 1000);
@@ -40,20 +42,32 @@ pub(super) async fn ensure(
     replication_factor: u8,
 ) -> Result<(), ArchiveError> {
     // Looked at first: the usual start changes nothing, and does not need the right to.
-    let missing = missing_tables(session, keyspace).await?;
-    if !missing.is_empty() {
-        if let Err(error) = create(session, keyspace, replication_factor, &missing).await {
-            // The other daemon may have been quicker.
-            if !missing_tables(session, keyspace).await?.is_empty() {
-                return Err(error);
-            }
+    let mut missing = missing_tables(session, keyspace).await?;
+    let mut attempts = 0;
+    while !missing.is_empty() {
+        attempts += 1;
+        let created = create(session, keyspace, replication_factor, &missing).await;
+        agree(session).await?;
+        missing = missing_tables(session, keyspace).await?;
+        // Where another program makes the same tables on another node, one of the two may be told no.
+        if attempts == ATTEMPTS_MAX && !missing.is_empty() {
+            let error = || ArchiveError::Unavailable("tables that were made are not there yet".to_owned());
+            return Err(created.err().unwrap_or_else(error));
         }
-        let agreed = session.await_schema_agreement().await;
-        agreed.map_err(|error| ArchiveError::Unavailable(error.to_string()))?;
+    }
+    if attempts > 0 {
         let refreshed = session.refresh_metadata().await;
         refreshed.map_err(|error| ArchiveError::Unavailable(error.to_string()))?;
     }
-    let stored: Vec<(i32,)> = query(session, SELECT_SCHEMA_VERSION.in_keyspace(keyspace), ()).await?;
+    let version = || query::<(i32,)>(session, SELECT_SCHEMA_VERSION.in_keyspace(keyspace), ());
+    let stored = match version().await {
+        // The node that answered may not have heard of the table yet.
+        Err(_) => {
+            agree(session).await?;
+            version().await?
+        }
+        Ok(stored) => stored,
+    };
     match stored.first().map(|(version,)| u32::try_from(*version).unwrap_or(u32::MAX)) {
         Some(found) if found > SCHEMA_VERSION => {
             Err(ArchiveError::SchemaTooNew { found, known: SCHEMA_VERSION })
@@ -111,6 +125,8 @@ async fn create(
         let factor = replication_factor.to_string();
         let text = CREATE_KEYSPACE.in_keyspace(keyspace).replace("{replication_factor}", &factor);
         execute(session, text, ()).await?;
+        // A node that has not heard of it yet refuses a table in it, whoever made it.
+        agree(session).await?;
         tracing::info!(keyspace, replication_factor, "created the keyspace of the archive");
     }
     for table in tables {
@@ -118,6 +134,11 @@ async fn create(
     }
     tracing::info!(keyspace, tables = tables.len(), "created the tables of the archive");
     Ok(())
+}
+
+async fn agree(session: &Session) -> Result<(), ArchiveError> {
+    let agreed = session.await_schema_agreement().await;
+    agreed.map(drop).map_err(|error| ArchiveError::Unavailable(error.to_string()))
 }
 
 async fn execute(session: &Session, text: String, values: impl SerializeRow) -> Result<(), ArchiveError> {

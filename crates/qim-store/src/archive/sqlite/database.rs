@@ -1,11 +1,12 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, Error, ErrorCode, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, Error, ErrorCode, OpenFlags, Row, TransactionBehavior};
 
-use super::statements::{SCHEMA_1, SETTINGS};
+use super::statements::{SCHEMA_1, SELECT_HEADER, SETTINGS};
 use crate::archive::ArchiveError;
 
 /// The newest schema that this program knows, and the one it makes.
@@ -92,12 +93,9 @@ impl Database {
 
     /// The version of the schema; 0 for an empty file.
     fn check_schema(&self, connection: &Connection) -> Result<u32, ArchiveError> {
-        let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
-        let read = || {
-            let tables = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-            Ok((number("application_id")?, number("user_version")?, tables))
-        };
-        let (application, version, tables): (i64, i64, i64) = read().map_err(|error| self.explain(&error))?;
+        let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+        let header = connection.query_row(SELECT_HEADER, [], read);
+        let (application, version, tables): (i64, i64, i64) = header.map_err(|error| self.explain(&error))?;
         if application != i64::from(APPLICATION_ID) && (application != 0 || version != 0 || tables != 0) {
             return Err(self.refuse("is another program's database"));
         }
@@ -110,7 +108,7 @@ impl Database {
 
     fn migrate(&self, mut connection: Connection) -> Result<Connection, ArchiveError> {
         let explain = |error: Error| self.explain(&error);
-        connection.execute_batch(SETTINGS).map_err(explain)?;
+        self.wait_while_busy(|| connection.execute_batch(SETTINGS)).map_err(explain)?;
         let mode: String =
             connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).map_err(explain)?;
         if mode != "wal" {
@@ -132,6 +130,23 @@ impl Database {
         }
         transaction.commit().map_err(explain)?;
         Ok(connection)
+    }
+
+    /// `SQLite` itself does not wait where two programs switch a new file to WAL at once.
+    fn wait_while_busy<T>(&self, act: impl Fn() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+        const PAUSE: Duration = Duration::from_millis(5);
+        let begun = Instant::now();
+        loop {
+            match act() {
+                Err(error)
+                    if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                        && begun.elapsed() < self.busy_timeout =>
+                {
+                    thread::sleep(PAUSE);
+                }
+                done => return done,
+            }
+        }
     }
 
     fn file_now(&self) -> Result<(u64, u64), ArchiveError> {

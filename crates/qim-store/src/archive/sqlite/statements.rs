@@ -13,6 +13,7 @@ macro_rules! statements {
 statements! {
     SETTINGS = "settings.sql",
     SCHEMA_1 = "schema_1.sql",
+    SELECT_HEADER = "select_header.sql",
     SELECT_CONVERSATION = "select_conversation.sql",
     INSERT_CONVERSATION = "insert_conversation.sql",
     RAISE_HIGH_WATER = "raise_high_water.sql",

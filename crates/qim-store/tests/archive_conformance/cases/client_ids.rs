@@ -60,7 +60,7 @@ pub(crate) async fn the_later_of_two_commits_under_one_id_is_remembered(subject:
     let first = Draft::new(1, *now - 2 * DAY).commit(conversation);
     let second = Draft::new(2, *now).id("id-1").commit(conversation);
     store.put(conversation, std::slice::from_ref(&second), *now).await.unwrap();
-    store.put(conversation, &[first, second.clone()], *now).await.unwrap();
+    store.put(conversation, &[first], *now).await.unwrap();
     assert_eq!(
         store.find_client_ids(conversation, &[id(1)], *now).await.unwrap(),
         [Some(committed(&second))]

@@ -70,6 +70,26 @@ pub(crate) async fn a11_a_held_record_is_served_for_ever(subject: Subject) {
     assert_eq!(store.count(conversation, UnixMillis::MAX).await.unwrap(), 2);
 }
 
+/// Whatever the order in which they come.
+pub(crate) async fn records_of_all_lives_lie_side_by_side(subject: Subject) {
+    let Subject { store, conversation, now, .. } = &subject;
+    let classes = [
+        RetentionClass::Default,
+        RetentionClass::Ephemeral24h,
+        RetentionClass::ComplianceHold,
+        RetentionClass::Ephemeral24h,
+        RetentionClass::Default,
+        RetentionClass::Ephemeral24h,
+    ];
+    for (seq, class) in (1..).zip(classes) {
+        let record = Draft::new(seq, *now).class(class).commit(conversation);
+        store.put(conversation, &[record], *now).await.unwrap();
+    }
+    assert_eq!(readable(&subject, *now).await, [1, 2, 3, 4, 5, 6]);
+    assert_eq!(readable(&subject, *now + DAY).await, [1, 3, 5]);
+    assert_eq!(readable(&subject, *now + RETENTION).await, [3]);
+}
+
 pub(crate) async fn a_damaged_record_is_reported_and_not_served(subject: Subject) {
     let Subject { store, conversation, damage, now, .. } = &subject;
     let put = records(conversation, 1..=5, *now);

@@ -117,15 +117,18 @@ pub(crate) async fn the_largest_put_crosses_buckets(subject: Subject) {
 
 pub(crate) async fn a_put_with_holes_between_its_seqs_is_read_back(subject: Subject) {
     let Subject { store, conversation, now, .. } = &subject;
-    let seqs: Vec<u64> = (0..80).map(|n| 1 + n * 1999).collect();
+    let seqs: Vec<u64> = (0..300).map(|n| 1 + n * 1999).collect();
     let put = records(conversation, seqs.iter().copied(), *now);
-    assert_eq!(store.put(conversation, &put, *now).await.unwrap(), report(80, 0));
-    assert_eq!(store.put(conversation, &put, *now).await.unwrap(), report(0, 80));
+    assert_eq!(store.put(conversation, &put, *now).await.unwrap(), report(300, 0));
+    assert_eq!(store.put(conversation, &put, *now).await.unwrap(), report(0, 300));
     assert_eq!(readable(&subject, *now).await, seqs);
+    assert_eq!(store.count(conversation, *now).await.unwrap(), 300);
+    let page = store.read(conversation, ALL, Direction::Backwards, 2, *now).await.unwrap();
+    assert_eq!(super::seqs(&page), seqs[298..]);
     let mut other = put.clone();
-    other[79] = Draft::new(other[79].seq, *now).payload("another").commit(conversation);
+    other[299] = Draft::new(other[299].seq, *now).payload("another").commit(conversation);
     let error = store.put(conversation, &other, *now).await.unwrap_err();
-    assert!(matches!(error, ArchiveError::Conflict { seq } if seq == seqs[79]), "{error}");
+    assert!(matches!(error, ArchiveError::Conflict { seq } if seq == seqs[299]), "{error}");
 }
 
 pub(crate) async fn conversations_and_tenants_do_not_mix(subject: Subject) {

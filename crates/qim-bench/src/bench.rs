@@ -1,0 +1,128 @@
+//! What all phases share: the corpus, the sizes, and how things are started.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::corpus::Corpus;
+use crate::options::{MeasureArgs, Scale};
+use crate::servers::daemon::Daemon;
+use crate::servers::process::{Process, peak_rss_mib};
+use crate::servers::redis::Redis;
+
+/// Everything that phases need. What they start they own themselves.
+pub(crate) struct Bench {
+    pub(crate) scale: Scale,
+    pub(crate) corpus: Arc<Corpus>,
+    args: MeasureArgs,
+    bin_dir: PathBuf,
+    dir: TempDir,
+}
+
+/// What `qim import` said, and took.
+#[derive(Debug)]
+pub(crate) struct Imported {
+    pub(crate) committed: f64,
+    pub(crate) seconds: f64,
+    pub(crate) peak_rss_mib: f64,
+}
+
+impl Bench {
+    /// Reads or generates the corpus.
+    pub(crate) fn prepare(mut args: MeasureArgs) -> Result<Self> {
+        // Servers have working directories of their own.
+        args.redis_conf = args.redis_conf.canonicalize().context("--redis-conf")?;
+        let beside =
+            || Ok::<_, anyhow::Error>(std::env::current_exe()?.parent().context("a directory")?.to_owned());
+        let bin_dir = args.bin_dir.clone().map_or_else(beside, Ok)?.canonicalize()?;
+        for program in ["qim", "qim-writer", "qim-archiver"] {
+            ensure!(
+                bin_dir.join(program).is_file(),
+                "{} has no {program}: build it first",
+                bin_dir.display()
+            );
+        }
+        let scale = Scale::of(args.quick);
+        let corpus = match &args.corpus {
+            Some(path) => Corpus::read(path)?,
+            None => Corpus::generate(&bin_dir.join("qim"), scale.corpus_messages)?,
+        };
+        let dir = TempDir::with_prefix("qim-bench-")?;
+        Ok(Self { scale, corpus: Arc::new(corpus), args, bin_dir, dir })
+    }
+
+    /// With an append-only file, as qim is to be run.
+    pub(crate) fn redis(&self) -> Result<Redis> {
+        Redis::start(&self.args.redis_conf, true)
+    }
+
+    /// For measuring memory.
+    pub(crate) fn redis_without_file(&self) -> Result<Redis> {
+        Redis::start(&self.args.redis_conf, false)
+    }
+
+    /// Default settings but for these variables.
+    pub(crate) fn writer(&self, redis: &Redis, archive: &str, variables: &[(&str, &str)]) -> Result<Daemon> {
+        Daemon::start("qim-writer", &self.bin_dir, redis, archive, variables)
+    }
+
+    /// Default settings but for these variables.
+    pub(crate) fn archiver(
+        &self,
+        redis: &Redis,
+        archive: &str,
+        variables: &[(&str, &str)],
+    ) -> Result<Daemon> {
+        Daemon::start("qim-archiver", &self.bin_dir, redis, archive, variables)
+    }
+
+    /// A path where there is nothing yet.
+    pub(crate) fn new_path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(format!("{name}-{:016x}", rand::random::<u64>()))
+    }
+
+    /// The URL of an SQLite archive that does not exist yet.
+    pub(crate) fn sqlite_url(&self) -> String {
+        format!("sqlite:{}", self.new_path("archive").display())
+    }
+
+    /// The script that starts a CQL server. A smoke test takes none of the minutes that one needs.
+    pub(crate) fn cassandra(&self) -> Option<&Path> {
+        self.args.cassandra.as_deref().filter(|_| !self.args.quick)
+    }
+
+    /// Runs `qim import`; every line has to be committed.
+    pub(crate) async fn import(&self, server: &str, file: &Path, lines: usize) -> Result<Imported> {
+        let dir = TempDir::with_prefix("qim-bench-import-")?;
+        let mut command = Command::new(self.bin_dir.join("qim"));
+        command.args(["--json", "--server", server, "import"]).arg(file);
+        let mut process = Process::start("qim", dir.path(), &mut command)?;
+        let mut peak = 0.0;
+        while !process.has_ended()? {
+            // Nothing once it has ended, so that what was seen last counts.
+            peak = peak_rss_mib(process.pid()).unwrap_or(peak);
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        let log = std::fs::read_to_string(dir.path().join("qim.log"))?;
+        let result =
+            log.lines().rev().find(|line| line.starts_with('{')).context("no result of qim import")?;
+        let result: Value = serde_json::from_str(result)?;
+        let number = |name: &str| result[name].as_f64().with_context(|| format!("qim import says no {name}"));
+        let imported =
+            Imported { committed: number("committed")?, seconds: number("seconds")?, peak_rss_mib: peak };
+        if imported.committed < crate::load::as_f64(lines) {
+            bail!("qim import committed {} of {lines}: {log}", imported.committed);
+        }
+        Ok(imported)
+    }
+
+    /// Tells people how far it is; standard output is for results.
+    #[expect(clippy::unused_self, reason = "phases have nothing else to say it to")]
+    pub(crate) fn say(&self, what: &str) {
+        eprintln!("bench: {what}");
+    }
+}
