@@ -3,7 +3,8 @@
 -- conversations  never deleted from: a high-water mark outlives the records
 -- records        clustered by conversation, so that a page is one run of the tree; `expires_at` is NULL for a held
 --                record; `digest` is XXH3-64 of `record`; both 64-bit values are stored as signed ones
--- client_ids     what was committed under a client id, for 90 days after `created_at`
+-- client_ids     what was committed under a client id; `forget_at` is 90 days after `created_at`, or when the record
+--                expires where that is later
 -- All dates are milliseconds since the Unix epoch.
 CREATE TABLE conversations (
   id INTEGER PRIMARY KEY,
@@ -31,7 +32,8 @@ CREATE TABLE client_ids (
   body_digest INTEGER NOT NULL,
   created_at INTEGER NOT NULL,
   expires_at INTEGER,
+  forget_at INTEGER NOT NULL,
   PRIMARY KEY (conv, id_hash)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX client_ids_by_age ON client_ids (created_at);
+CREATE INDEX client_ids_by_end ON client_ids (forget_at);

@@ -215,8 +215,8 @@ pub trait ArchiveStore: Send + Sync + 'static {
 
     /// Copies records of one conversation: at most 512, ascending by seq. Each row lives for the time its record has
     /// left at `now` ([`qim_core::RowTtl`]); one that has expired is written to go at once, or not at all. Remembers
-    /// the client id of each for 90 days after its `created_at` (whether or not the record lives that long), and
-    /// raises the high-water mark. [`ArchiveError::Conflict`] where another record stands under one of the seqs, or a
+    /// the client id of each for 90 days after its `created_at`, and for as long as the record lives (20 years where it
+    /// never expires), and raises the high-water mark. [`ArchiveError::Conflict`] where another record stands under one of the seqs, or a
     /// row too damaged to tell: then nothing is changed. One that fails otherwise may have done a part of it; doing it
     /// again does the rest. Of one conversation there is one caller at a time: two that put different records under
     /// one seq at the same moment are not found out by every store.
@@ -256,7 +256,7 @@ pub trait ArchiveStore: Send + Sync + 'static {
         now: UnixMillis,
     ) -> Result<Option<Earliest>, ArchiveError>;
 
-    /// For each id (1..=500): what was committed under it up to 90 days ago, in their order.
+    /// For each id (1..=500): what was committed under it and is remembered, in their order.
     async fn find_client_ids(
         &self,
         conversation: &ConversationKey,

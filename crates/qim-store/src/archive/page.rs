@@ -195,9 +195,10 @@ pub(super) fn assert_batch(records: &[StoredRecord]) {
     assert!(records.is_sorted_by(|a, b| a.seq < b.seq), "a batch ascends by seq");
 }
 
-/// Until when the client id of a record is remembered.
-pub(super) fn client_id_expires_at(created_at: UnixMillis) -> UnixMillis {
-    created_at + CLIENT_ID_RETENTION
+/// Until when the client id of a record with these dates is remembered: long enough for any retry, and as long as the
+/// record can be read, so that sending it again never makes a second one.
+pub(super) fn client_id_expires_at(created_at: UnixMillis, expires_at: Option<UnixMillis>) -> UnixMillis {
+    expires_at.unwrap_or(UnixMillis::MAX).max(created_at + CLIENT_ID_RETENTION)
 }
 
 enum Verdict {

@@ -69,7 +69,7 @@ conformance! {
     client_ids::{
         a_client_id_leads_to_what_was_committed,
         client_ids_outlive_their_records,
-        a_client_id_is_forgotten_after_ninety_days,
+        a_client_id_is_forgotten_after_ninety_days_but_not_before_its_record,
         the_later_of_two_commits_under_one_id_is_remembered,
         five_hundred_client_ids_are_found_in_their_order,
         client_ids_of_high_seqs_are_found,

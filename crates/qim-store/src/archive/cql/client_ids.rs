@@ -24,14 +24,14 @@ pub(super) async fn insert(
     now: UnixMillis,
 ) -> Result<(), ArchiveError> {
     let mut slots: BTreeMap<u64, Vec<&Row>> = BTreeMap::new();
-    for row in rows.iter().filter(|row| now < client_id_expires_at(row.created_at)) {
+    for row in rows.iter().filter(|row| now < client_id_expires_at(row.created_at, row.expires_at)) {
         slots.entry(slot_of(row.client_id, generation_of(row.seq))).or_default().push(row);
     }
     let mut batches = Vec::new();
     for (slot, rows) in &slots {
         for batch in rows.chunks(BATCH_IDS_MAX) {
             let writes = batch.iter().map(|row| {
-                let ttl = link.ttl(client_id_expires_at(row.created_at), now);
+                let ttl = link.ttl(client_id_expires_at(row.created_at, row.expires_at), now);
                 let values = (
                     conversation.tenant().as_str(),
                     conversation.conversation(),
@@ -50,7 +50,7 @@ pub(super) async fn insert(
     Ok(())
 }
 
-/// What was committed under these ids up to 90 days ago, in their order.
+/// What was committed under these ids, in their order.
 pub(super) async fn find(
     link: &Link,
     conversation: &ConversationKey,
@@ -76,7 +76,7 @@ pub(super) async fn find(
     for (id, committed) in run_all(queries).await?.into_iter().flatten() {
         // A damaged one is not found.
         let Some(committed) = committed.and_then(|packed| unpack(&packed)) else { continue };
-        if now >= client_id_expires_at(committed.created_at) {
+        if now >= client_id_expires_at(committed.created_at, committed.expires_at) {
             continue;
         }
         let latest = found.entry(id).or_insert(committed);

@@ -41,7 +41,7 @@ pub(super) fn put(
             &row.encoded[..],
         ])?;
     }
-    for row in rows.iter().filter(|row| now < client_id_expires_at(row.created_at)) {
+    for row in rows.iter().filter(|row| now < client_id_expires_at(row.created_at, row.expires_at)) {
         connection.prepare_cached(UPSERT_CLIENT_ID)?.execute(params![
             id,
             row.client_id.to_bytes(),
@@ -49,6 +49,7 @@ pub(super) fn put(
             row.body_digest.cast_signed(),
             row.created_at.as_i64(),
             row.expires_at.map(UnixMillis::as_i64),
+            client_id_expires_at(row.created_at, row.expires_at).as_i64(),
         ])?;
     }
     if unsigned(high_water) < last {

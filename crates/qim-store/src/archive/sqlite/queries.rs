@@ -89,7 +89,7 @@ pub(super) fn find_client_ids(
                 expires_at: if let DateColumn::At(date) = expires_at { Some(date) } else { None },
             })
         });
-        Ok(found.optional()?.filter(|id| now < client_id_expires_at(id.created_at)))
+        Ok(found.optional()?.filter(|id| now < client_id_expires_at(id.created_at, id.expires_at)))
     };
     ids.iter().map(&mut find).collect()
 }

@@ -10,7 +10,7 @@ use super::readers::Readers;
 use super::statements::{DELETE_EXPIRED_RECORDS, DELETE_FORGOTTEN_CLIENT_IDS};
 use super::writer::{Fault, Writer};
 use crate::archive::row::unsigned;
-use crate::archive::{ArchiveError, CLIENT_ID_RETENTION, MaintenanceReport};
+use crate::archive::{ArchiveError, MaintenanceReport};
 
 /// Rows deleted in one transaction: a few milliseconds, which is what a copy that comes meanwhile waits.
 const DELETE_ROWS_MAX: u32 = 500;
@@ -54,14 +54,13 @@ struct Deleted {
 }
 
 fn delete(connection: &Connection, now: UnixMillis) -> Result<Deleted, Fault> {
-    let forgotten = now - CLIENT_ID_RETENTION;
     Ok(Deleted {
         records: connection
             .prepare_cached(DELETE_EXPIRED_RECORDS)?
             .execute(params![now.as_i64(), DELETE_ROWS_MAX])?,
         client_ids: connection
             .prepare_cached(DELETE_FORGOTTEN_CLIENT_IDS)?
-            .execute(params![forgotten.as_i64(), DELETE_ROWS_MAX])?,
+            .execute(params![now.as_i64(), DELETE_ROWS_MAX])?,
     })
 }
 
