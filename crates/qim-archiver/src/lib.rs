@@ -10,6 +10,7 @@ mod trim;
 
 use std::sync::Arc;
 
+use qim_core::Compression;
 use qim_daemon::{ArchiverConfig, Condition, Daemon, Phase, PhaseSpec, RetentionWatch, Schedule};
 use qim_store::TieredMessageStore;
 use qim_store::tiered::TierOptions;
@@ -87,6 +88,8 @@ async fn open_tiers(daemon: &Daemon<ArchiverConfig>) -> anyhow::Result<TieredMes
         archive_timeout: shared.archive_timeout,
         retention: shared.default_history_retention,
         hot_window: shared.hot_window,
+        // It commits nothing, and copies what is stored as it is.
+        compression: Compression::Off,
     })
     .await?;
     for warning in opened.warnings {

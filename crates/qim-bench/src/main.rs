@@ -14,9 +14,10 @@ mod servers;
 mod subject;
 mod targets;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::{Parser, Subcommand};
 use serde_json::{Map, Value};
+use tokio::signal::unix::{SignalKind, signal};
 
 use bench::Bench;
 use floors::thin_server::{self, ThinServerArgs};
@@ -40,8 +41,21 @@ enum Command {
 #[tokio::main]
 async fn main() -> Result<()> {
     match Cli::parse().command {
-        Command::Measure(args) => measure(args).await,
+        Command::Measure(args) => tokio::select! {
+            result = measure(args) => result,
+            // What was started ends with its owner, which ends here.
+            signal = asked_to_end() => bail!("ended by {}", signal?),
+        },
         Command::ThinServer(args) => thin_server::serve(args).await,
+    }
+}
+
+/// SIGINT or SIGTERM.
+async fn asked_to_end() -> Result<&'static str> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    tokio::select! {
+        _ = interrupt.recv() => Ok("SIGINT"),
+        _ = terminate.recv() => Ok("SIGTERM"),
     }
 }
 

@@ -3,31 +3,56 @@
 //! ```text
 //! offset  bytes
 //!      0      1  format: 1
-//!      1      1  flags: class (bits 0-1), content type given (bit 2), form of the id (bits 3-4), 0 (bits 5-7)
+//!      1      1  flags: class (bits 0-1), content type given (bit 2), form of the id (bits 3-4), form of the payload
+//!                (bits 5-6: as it is, zstd, zstd with a dictionary), 0 (bit 7)
 //!      2      6  created_at, ms, big-endian
-//!      8      6  expires_at, ms, big-endian; 0 = never
-//!     14      1  length of the sender, then the sender
+//!      8    1-7  expires_at: see below
+//!             1  length of the sender, then the sender
 //!             1  length of the id, then the id; for the binary forms 16 bytes and no length
 //!             1  length of the content type, then the content type; absent unless bit 2 is set
+//!           0-5  number of the dictionary, as a varint; only where there is one
+//!           0-5  length of the payload, as a varint; only where it is compressed
 //!                payload
 //!             4  CRC-32 of the conversation's hash and everything above, big-endian
 //! ```
 //!
-//! The dates stand at fixed places so that Lua scripts can read them. The seq is not in it: the place where a record
+//! `expires_at` is told from `created_at`, since retentions are whole days. Its first byte says:
+//!
+//! ```text
+//!        0  never
+//!   1..239  that many days
+//! 240..254  240 days and 256 more for each above 240, and as many as the byte behind it says: up to 4079
+//!      255  the 6 bytes behind it are the date, ms, big-endian: not whole days, or more of them
+//! ```
+//!
+//! The dates stand in front so that Lua scripts can read them (`expires_at` in conversation.lua). The seq is not in it: the place where a record
 //! is stored says it. The conversation's hash is in the checksum, so that a record under another conversation's key is
 //! found out.
 
 use bytes::Bytes;
 
-use crate::{ConversationKey, DEFAULT_CONTENT_TYPE, Message, RetentionClass, UnixMillis};
+use crate::{
+    ConversationKey, DEFAULT_CONTENT_TYPE, RetentionClass, StoredMessage, StoredPayload, UnixMillis,
+};
 
 const FORMAT: u8 = 1;
 const CLASS_MASK: u8 = 0b0000_0011;
 const HAS_CONTENT_TYPE: u8 = 0b0000_0100;
 const ID_FORM_SHIFT: u8 = 3;
-const RESERVED_MASK: u8 = 0b1110_0000;
-const HEADER_BYTES: usize = 14;
+const PAYLOAD_FORM_SHIFT: u8 = 5;
+const FORM_MASK: u8 = 0b11;
+const PAYLOAD_FORM_MAX: u8 = 2;
+const RESERVED_MASK: u8 = 0b1000_0000;
+/// Up to the first byte of `expires_at`.
+const HEADER_BYTES: usize = 8;
+/// With nothing in any field. `is_record` in conversation.lua goes by it, so that a date of 7 bytes fits.
+const RECORD_BYTES_MIN: usize = HEADER_BYTES + 3 + CHECKSUM_BYTES;
 const CHECKSUM_BYTES: usize = 4;
+const DAY_MS: u64 = 86_400_000;
+/// From here on a number of days takes two bytes, the first of which is not below it.
+const LONG_DAYS: u64 = 240;
+const LONG_DAYS_MAX: u64 = LONG_DAYS + 15 * 256 - 1;
+const DATE_FOLLOWS: u8 = 255;
 
 /// Why stored bytes are not a record. The record is damaged and must not be served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -52,9 +77,29 @@ pub enum CodecError {
     /// The checksum is right and the text is not UTF-8: whatever wrote it was not qim.
     #[error("the {0} is not UTF-8")]
     NotUtf8(&'static str),
-    /// A record that expires before it was created.
-    #[error("the record expires before it was created")]
+    /// A record that expires before it was created, or after all time that can be stored.
+    #[error("the record expires before it was created, or never could")]
     Dates,
+    /// A number in front of a compressed payload has no end.
+    #[error("a number in front of the payload cannot be read")]
+    Varint,
+    /// A compressed payload is shorter than what it was made of, and that has at most 1 MiB.
+    #[error("{stored} bytes of compressed payload announce {announced}, which none do")]
+    AnnouncedLength {
+        /// The length it shall have.
+        announced: usize,
+        /// What is stored of it.
+        stored: usize,
+    },
+    /// The checksum is right and the payload does not decompress, or not to its length.
+    #[error("the compressed payload does not give the {announced} bytes that it announces")]
+    Frame {
+        /// The length it shall have.
+        announced: usize,
+    },
+    /// The payload was compressed with a dictionary that is not here.
+    #[error("the payload needs dictionary {0}, which is not known")]
+    UnknownDictionary(u32),
 }
 
 /// How the id is stored: most clients use 16 random bytes in hex or a UUID, which take 16 bytes instead of 32 or 36.
@@ -67,20 +112,20 @@ enum IdForm {
 
 /// Encodes a message of this conversation. Ids and content type must have been validated: none is longer than 128
 /// bytes.
-pub fn encode(conversation: &ConversationKey, message: &Message) -> Vec<u8> {
+pub fn encode(conversation: &ConversationKey, message: &StoredMessage) -> Vec<u8> {
     let id = pack_id(&message.client_msg_id);
     let has_content_type = message.content_type != DEFAULT_CONTENT_TYPE;
-    let mut out = Vec::with_capacity(
-        HEADER_BYTES + CHECKSUM_BYTES + message.sender.len() + 130 + message.payload.len(),
-    );
+    let mut out =
+        Vec::with_capacity(RECORD_BYTES_MIN + 6 + message.sender.len() + 130 + message.payload.stored_len());
     out.push(FORMAT);
     out.push(
         message.class as u8
             | if has_content_type { HAS_CONTENT_TYPE } else { 0 }
-            | ((id.form() as u8) << ID_FORM_SHIFT),
+            | ((id.form() as u8) << ID_FORM_SHIFT)
+            | (message.payload.form() << PAYLOAD_FORM_SHIFT),
     );
     push_millis(&mut out, message.created_at);
-    push_millis(&mut out, message.expires_at.unwrap_or(UnixMillis::EPOCH));
+    push_expiry(&mut out, message.created_at, message.expires_at);
     push_text(&mut out, &message.sender);
     match &id {
         PackedId::Text(text) => push_text(&mut out, text),
@@ -89,15 +134,16 @@ pub fn encode(conversation: &ConversationKey, message: &Message) -> Vec<u8> {
     if has_content_type {
         push_text(&mut out, &message.content_type);
     }
-    out.extend_from_slice(&message.payload);
+    message.payload.push_to(&mut out);
     let checksum = checksum(conversation, &out);
     out.extend_from_slice(&checksum.to_be_bytes());
     out
 }
 
-/// Decodes what [`encode`] made; checks every byte of it.
-pub fn decode(conversation: &ConversationKey, bytes: &Bytes) -> Result<Message, CodecError> {
-    if bytes.len() < HEADER_BYTES + CHECKSUM_BYTES {
+/// Decodes what [`encode`] made; checks every byte of it. A compressed payload stays as it is, so that a record can be
+/// copied, compared and dated without opening it.
+pub fn decode(conversation: &ConversationKey, bytes: &Bytes) -> Result<StoredMessage, CodecError> {
+    if bytes.len() < RECORD_BYTES_MIN {
         return Err(CodecError::Truncated(bytes.len()));
     }
     if bytes[0] != FORMAT {
@@ -110,31 +156,29 @@ pub fn decode(conversation: &ConversationKey, bytes: &Bytes) -> Result<Message, 
         return Err(CodecError::Checksum { stored, found });
     }
     let flags = body[1];
-    if flags & RESERVED_MASK != 0 || flags >> ID_FORM_SHIFT > IdForm::Uuid as u8 {
+    let id_form = flags >> ID_FORM_SHIFT & FORM_MASK;
+    let payload_form = flags >> PAYLOAD_FORM_SHIFT & FORM_MASK;
+    if flags & RESERVED_MASK != 0 || id_form > IdForm::Uuid as u8 || payload_form > PAYLOAD_FORM_MAX {
         return Err(CodecError::UnknownFlags(flags));
     }
-    let (created_at, expires_at) = (millis(&body[2..8]), millis(&body[8..14]));
-    let expires_at = (expires_at != UnixMillis::EPOCH).then_some(expires_at);
-    if expires_at.is_some_and(|expires_at| expires_at < created_at) {
-        return Err(CodecError::Dates);
-    }
+    let created_at = millis(&body[2..8]);
     let mut rest = Reader { body: &body, at: HEADER_BYTES };
-    Ok(Message {
+    Ok(StoredMessage {
+        class: RetentionClass::from_number(flags & CLASS_MASK).expect("two bits name four classes"),
+        created_at,
+        expires_at: rest.expiry(created_at)?,
         sender: rest.text("sender")?,
-        client_msg_id: match flags >> ID_FORM_SHIFT {
+        client_msg_id: match id_form {
             form if form == IdForm::Hex as u8 => hex(rest.take(16)?),
             form if form == IdForm::Uuid as u8 => uuid(rest.take(16)?),
             _ => rest.text("client_msg_id")?,
         },
-        class: RetentionClass::from_number(flags & CLASS_MASK).expect("two bits name four classes"),
-        created_at,
-        expires_at,
         content_type: if flags & HAS_CONTENT_TYPE == 0 {
             DEFAULT_CONTENT_TYPE.to_owned()
         } else {
             rest.text("content type")?
         },
-        payload: body.slice(rest.at..),
+        payload: StoredPayload::parse(payload_form, body.slice(rest.at..))?,
     })
 }
 
@@ -180,6 +224,27 @@ fn uuid(bytes: &[u8]) -> String {
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
+fn push_expiry(out: &mut Vec<u8>, created_at: UnixMillis, expires_at: Option<UnixMillis>) {
+    let Some(expires_at) = expires_at else { return out.push(0) };
+    let byte = |number: u64| u8::try_from(number).expect("below 256");
+    match whole_days(created_at, expires_at) {
+        Some(days @ 1..LONG_DAYS) => out.push(byte(days)),
+        Some(days @ LONG_DAYS..=LONG_DAYS_MAX) => {
+            let more = days - LONG_DAYS;
+            out.extend_from_slice(&[byte(LONG_DAYS + more / 256), byte(more % 256)]);
+        }
+        _ => {
+            out.push(DATE_FOLLOWS);
+            push_millis(out, expires_at);
+        }
+    }
+}
+
+fn whole_days(from: UnixMillis, to: UnixMillis) -> Option<u64> {
+    let millis = to.get().checked_sub(from.get())?;
+    millis.is_multiple_of(DAY_MS).then_some(millis / DAY_MS)
+}
+
 fn push_millis(out: &mut Vec<u8>, millis: UnixMillis) {
     out.extend_from_slice(&millis.get().to_be_bytes()[2..]);
 }
@@ -211,6 +276,22 @@ impl<'a> Reader<'a> {
         let taken = self.body.get(self.at..self.at + len).ok_or(CodecError::Truncated(self.body.len()))?;
         self.at += len;
         Ok(taken)
+    }
+
+    fn expiry(&mut self, created_at: UnixMillis) -> Result<Option<UnixMillis>, CodecError> {
+        let days = match self.take(1)?[0] {
+            0 => return Ok(None),
+            DATE_FOLLOWS => {
+                let date = millis(self.take(6)?);
+                // Lua takes the date 0 for never, so that nobody may take it for anything else.
+                let is_date = date >= created_at && date != UnixMillis::EPOCH;
+                return if is_date { Ok(Some(date)) } else { Err(CodecError::Dates) };
+            }
+            first if u64::from(first) < LONG_DAYS => u64::from(first),
+            first => LONG_DAYS + (u64::from(first) - LONG_DAYS) * 256 + u64::from(self.take(1)?[0]),
+        };
+        let date = created_at.get() + days * DAY_MS;
+        if date <= UnixMillis::MAX.get() { Ok(Some(UnixMillis::new(date))) } else { Err(CodecError::Dates) }
     }
 
     fn text(&mut self, field: &'static str) -> Result<String, CodecError> {

@@ -1,6 +1,6 @@
 use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed, xxh3_128};
 
-use crate::{ConversationKey, Message};
+use crate::{CodecError, ConversationKey, Decompressor, Message, RetentionClass, StoredMessage};
 
 /// How many virtual shards a deployment has: 1..=4096, stored with the data and never changed (`QIM_SHARDS`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,11 +83,23 @@ fn joined(sender: &str, client_msg_id: &str) -> Vec<u8> {
 
 /// Identifies what a message says: class, content type and payload. A retry says the same.
 pub fn body_digest(message: &Message) -> u64 {
-    let mut bytes = Vec::with_capacity(message.payload.len() + message.content_type.len() + 2);
-    bytes.push(message.class as u8);
-    bytes.extend_from_slice(message.content_type.as_bytes());
+    digest(message.class, &message.content_type, &message.payload)
+}
+
+impl StoredMessage {
+    /// [`body_digest`] of the message. It is over what the payload says, not over how it is stored, since a retry may
+    /// come when payloads are stored in another way.
+    pub fn body_digest(&self, decompressor: &Decompressor) -> Result<u64, CodecError> {
+        Ok(digest(self.class, &self.content_type, &self.payload.open(decompressor)?))
+    }
+}
+
+fn digest(class: RetentionClass, content_type: &str, payload: &[u8]) -> u64 {
+    let mut bytes = Vec::with_capacity(payload.len() + content_type.len() + 2);
+    bytes.push(class as u8);
+    bytes.extend_from_slice(content_type.as_bytes());
     bytes.push(0);
-    bytes.extend_from_slice(&message.payload);
+    bytes.extend_from_slice(payload);
     xxh3_64(&bytes)
 }
 

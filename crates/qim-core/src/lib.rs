@@ -10,6 +10,7 @@ pub mod codec;
 mod endpoint;
 mod hash;
 mod ids;
+mod payload;
 mod record;
 mod retention;
 mod ttl;
@@ -20,7 +21,8 @@ pub use codec::CodecError;
 pub use endpoint::{ArchiveUrl, InvalidUrl, RedisUrl, ScyllaUrl};
 pub use hash::{ClientIdHash, Fingerprint, ShardCount, body_digest};
 pub use ids::{ConversationKey, InvalidId, TenantId, validate_id};
-pub use record::{DEFAULT_CONTENT_TYPE, Message, Record};
+pub use payload::{COMPRESSED_PAYLOAD_BYTES_MAX, Compression, Compressor, Decompressor, StoredPayload};
+pub use record::{DEFAULT_CONTENT_TYPE, Message, Record, StoredMessage};
 pub use retention::{
     DEFAULT_HISTORY_RETENTION_DAYS, DEFAULT_HISTORY_RETENTION_DAYS_MAX, EPHEMERAL_RETENTION,
     InvalidRetentionDays, PeerRetention, RetentionDays, RetentionPolicy,

@@ -1,13 +1,13 @@
 use bytes::Bytes;
 
-use crate::{RetentionClass, UnixMillis};
+use crate::{CodecError, Compressor, Decompressor, RetentionClass, StoredPayload, UnixMillis};
 
 /// The content type meant where none is given; stored in no bytes at all.
 pub const DEFAULT_CONTENT_TYPE: &str = "text/plain; charset=utf-8";
 
-/// All of a message but its place in the conversation.
+/// All of a message but its place in the conversation; with its payload as people know it, or as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
+pub struct Message<P = Bytes> {
     /// Who sent it: an opaque id.
     pub sender: String,
     /// Identifies it for its sender within the conversation: an opaque id.
@@ -21,10 +21,13 @@ pub struct Message {
     /// At most 128 bytes without control characters.
     pub content_type: String,
     /// The body.
-    pub payload: Bytes,
+    pub payload: P,
 }
 
-impl Message {
+/// A message whose payload may be compressed.
+pub type StoredMessage = Message<StoredPayload>;
+
+impl<P> Message<P> {
     /// Whether it can no longer be read at `now` (SPEC A13). The only predicate for it, in both tiers.
     pub fn is_expired(&self, now: UnixMillis) -> bool {
         self.expires_at.is_some_and(|expires_at| now >= expires_at)
@@ -35,9 +38,38 @@ impl Message {
         self.sender == other.sender && self.client_msg_id == other.client_msg_id
     }
 
+    fn with_payload<Q>(self, payload: Q) -> Message<Q> {
+        let Self { sender, client_msg_id, class, created_at, expires_at, content_type, .. } = self;
+        Message { sender, client_msg_id, class, created_at, expires_at, content_type, payload }
+    }
+}
+
+impl Message {
+    /// As it is to be stored by a writer that compresses.
+    pub fn pack(self, compressor: &Compressor) -> StoredMessage {
+        let payload = compressor.pack(&self.payload);
+        self.with_payload(payload)
+    }
+
     /// Whether `other` says the same: class, content type and payload. Dates are not compared, since a retry is later.
     pub fn same_body(&self, other: &Self) -> bool {
         self.class == other.class && self.content_type == other.content_type && self.payload == other.payload
+    }
+}
+
+impl From<Message> for StoredMessage {
+    /// As it is to be stored by a writer that does not compress.
+    fn from(message: Message) -> Self {
+        let payload = StoredPayload::raw(message.payload.clone());
+        message.with_payload(payload)
+    }
+}
+
+impl StoredMessage {
+    /// The message as people know it. Fails where its payload is damaged: then the record is, and must not be served.
+    pub fn open(self, decompressor: &Decompressor) -> Result<Message, CodecError> {
+        let payload = self.payload.open(decompressor)?;
+        Ok(self.with_payload(payload))
     }
 }
 

@@ -27,9 +27,19 @@ local function created_at(value)
   return struct.unpack('>I6', value, 3)
 end
 
--- 0: never.
+-- Of a record; 0: never. Byte 9 says in which form the date is stored: see crates/qim-core/src/codec.rs.
 local function expires_at(record)
-  return struct.unpack('>I6', record, 9)
+  local days, low = string.byte(record, 9, 10)
+  if days == 0 then
+    return 0
+  end
+  if days == 255 then
+    return (struct.unpack('>I6', record, 10))
+  end
+  if days >= 240 then
+    days = 240 + (days - 240) * 256 + low
+  end
+  return created_at(record) + days * 86400000
 end
 
 local function is_tombstone(value)
@@ -42,7 +52,7 @@ end
 
 -- Only the shape: the checksum is for whoever decodes the record.
 local function is_record(value)
-  return #value >= 18 and string.byte(value, 1) == 1
+  return #value >= 15 and string.byte(value, 1) == 1
 end
 
 local function new_header()

@@ -630,20 +630,32 @@ async fn a_redis_that_is_down_is_reported_in_time_and_found_again_when_it_is_bac
     assert_eq!(marks(&store, &conv).await.last, 2);
 }
 
-#[test]
-fn what_is_stored_is_what_the_codec_makes() {
-    // The Lua side reads dates at fixed places: 2..8 and 8..14.
-    let message = qim_core::Message {
-        sender: "s".into(),
-        client_msg_id: "i".into(),
-        class: DefaultClass,
-        created_at: UnixMillis::new(0x0102_0304_0506),
-        expires_at: Some(UnixMillis::new(0x0708_090a_0b0c)),
-        content_type: qim_core::DEFAULT_CONTENT_TYPE.into(),
-        payload: "x".into(),
-    };
-    let encoded = codec::encode(&conversation("c"), &message);
-    assert_eq!(encoded[2..14], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+/// The scripts read the dates of a record by themselves.
+#[tokio::test]
+async fn scripts_and_codec_read_the_same_dates() {
+    let redis = qim_testkit::RedisServer::options().start();
+    let script = redis::Script::new(concat!(
+        include_str!("../lua/idle.lua"),
+        include_str!("../lua/conversation.lua"),
+        "return { is_record(ARGV[1]) and 1 or 0, created_at(ARGV[1]), expires_at(ARGV[1]) }"
+    ));
+    let mut raw = raw(&redis).await;
+    let days = [1, 30, 239, 240, 241, 495, 496, 3650, 4079, 4080].map(|days| NOW + days * DAY);
+    let dates = [NOW, NOW + MS, NOW + DAY + MS, UnixMillis::MAX];
+    for expires_at in days.into_iter().chain(dates).map(Some).chain([None]) {
+        let message = qim_core::StoredMessage {
+            sender: "s".into(),
+            client_msg_id: "i".into(),
+            class: DefaultClass,
+            created_at: NOW,
+            expires_at,
+            content_type: qim_core::DEFAULT_CONTENT_TYPE.into(),
+            payload: qim_core::StoredPayload::raw("".into()),
+        };
+        let record = codec::encode(&conversation("c"), &message);
+        let read: [u64; 3] = script.arg(record).invoke_async(&mut raw).await.unwrap();
+        assert_eq!(read, [1, NOW.get(), expires_at.map_or(0, UnixMillis::get)], "{expires_at:?}");
+    }
 }
 
 #[tokio::test]

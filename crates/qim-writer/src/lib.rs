@@ -73,6 +73,7 @@ async fn open_tiers(daemon: &Daemon<WriterConfig>) -> anyhow::Result<TieredMessa
         archive_timeout: shared.archive_timeout,
         retention: shared.default_history_retention,
         hot_window: shared.hot_window,
+        compression: daemon.config.compression,
     })
     .await?;
     for warning in opened.warnings {

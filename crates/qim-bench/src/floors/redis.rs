@@ -69,7 +69,7 @@ impl Commits for RawRedis {
 impl Commits for AdrLayout {
     async fn commit(&self, batch: Batch) -> Result<()> {
         let now = now_ms();
-        let mut call = self.script.key(format!("msghistory:{}", batch.conversation));
+        let mut call = self.script.key(format!("m:{}", batch.conversation));
         call.key("msghistorygc").arg(now).arg(now + MONTH_MS).arg(WEEK_SECS);
         for message in &batch.messages {
             let (_, record) = encode(message);

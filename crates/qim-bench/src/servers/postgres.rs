@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use nix::sys::signal::Signal;
 use nix::unistd::{Uid, User};
 use tempfile::TempDir;
 
@@ -67,7 +68,9 @@ impl Postgres {
         for setting in SETTINGS {
             server.args(["-c", setting]);
         }
-        let mut process = Process::start("postgres", dir.path(), &mut server)?;
+        // It takes SIGTERM for "when the last client has gone".
+        let process = Process::start("postgres", dir.path(), &mut server)?;
+        let mut process = process.stopped_by(Signal::SIGINT);
         // It listens before it takes anybody.
         let log = dir.path().join("postgres.log");
         let is_ready = || std::fs::read_to_string(&log).is_ok_and(|log| log.contains(READY));

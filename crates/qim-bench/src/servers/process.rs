@@ -22,6 +22,7 @@ pub(crate) struct Process {
     name: &'static str,
     child: Child,
     log: std::path::PathBuf,
+    stop: Signal,
 }
 
 impl Process {
@@ -31,7 +32,13 @@ impl Process {
         let file = File::options().append(true).create(true).open(&log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let child = command.spawn().with_context(|| format!("starting {name}"))?;
-        Ok(Self { name, child, log })
+        Ok(Self { name, child, log, stop: Signal::SIGTERM })
+    }
+
+    /// For one that takes another signal for an order to end.
+    pub(crate) fn stopped_by(mut self, signal: Signal) -> Self {
+        self.stop = signal;
+        self
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -67,8 +74,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if let Ok(pid) = i32::try_from(self.child.id()) {
-            // SIGINT: PostgreSQL takes SIGTERM for "wait for the clients"; all the others end as well.
-            let _ = kill(Pid::from_raw(pid), Signal::SIGINT);
+            let _ = kill(Pid::from_raw(pid), self.stop);
         }
         let deadline = Instant::now() + STOP_TIMEOUT;
         while Instant::now() < deadline {

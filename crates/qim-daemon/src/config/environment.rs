@@ -46,6 +46,7 @@ pub(super) struct Raw {
     pub(super) tls_key_file: Option<String>,
     pub(super) gc_interval: Option<String>,
     pub(super) payload_bytes_max: Option<String>,
+    pub(super) compression: Option<String>,
     pub(super) copy_delay: Option<String>,
 }
 

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use qim_core::{ArchiveUrl, RedisUrl, RetentionDays, ShardCount};
+use qim_core::{ArchiveUrl, Compression, RedisUrl, RetentionDays, ShardCount};
 
 pub use environment::Environment;
 pub use show::format_duration;
@@ -81,6 +81,8 @@ pub struct WriterConfig {
     pub gc_interval: Duration,
     /// The largest payload of one message.
     pub payload_bytes_max: usize,
+    /// How payloads are stored.
+    pub compression: Compression,
     /// gRPC is served over TLS with these.
     pub tls: Option<TlsPaths>,
 }

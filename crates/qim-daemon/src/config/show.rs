@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use qim_core::Compression;
+
 use super::{ArchiverConfig, LogFormat, SharedConfig, WriterConfig};
 
 /// In the largest unit that it is a whole number of: `7d`, `90s`, `500ms`.
@@ -44,6 +46,7 @@ impl WriterConfig {
             ("QIM_LISTEN_ADDR", self.listen_addr.to_string()),
             ("QIM_GC_INTERVAL", format_duration(self.gc_interval)),
             ("QIM_PAYLOAD_BYTES_MAX", self.payload_bytes_max.to_string()),
+            ("QIM_COMPRESSION", compression_name(self.compression).to_owned()),
         ];
         if let Some(tls) = &self.tls {
             own.push(("QIM_TLS_CERT_FILE", tls.cert_file.display().to_string()));
@@ -56,6 +59,13 @@ impl WriterConfig {
 impl ArchiverConfig {
     pub(super) fn effective_own(&self) -> Vec<(&'static str, String)> {
         vec![("QIM_COPY_DELAY", format_duration(self.copy_delay))]
+    }
+}
+
+const fn compression_name(compression: Compression) -> &'static str {
+    match compression {
+        Compression::Off => "off",
+        Compression::Zstd => "zstd",
     }
 }
 

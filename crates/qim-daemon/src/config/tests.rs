@@ -51,6 +51,7 @@ fn unset_variables_mean_the_defaults() {
     assert_eq!(writer.shared.admin_addr.to_string(), "127.0.0.1:7401");
     assert_eq!(writer.gc_interval, Duration::from_secs(5));
     assert_eq!(writer.payload_bytes_max, 65_536);
+    assert_eq!(writer.compression, Compression::Zstd);
     assert_eq!(writer.tls, None);
     assert_eq!(writer.shared.hot_window, Duration::from_secs(7 * 86_400));
     assert_eq!(writer.shared.redis_timeout, Duration::from_secs(2));
@@ -136,6 +137,14 @@ fn a_misspelt_log_level_is_refused_and_not_read_as_a_target() {
         assert!(lines(writer(&[("QIM_LOG", bad)]))[0].contains("is not a log filter"), "{bad}");
     }
     assert!(lines(writer(&[("QIM_LOG_FORMAT", "JSON")]))[0].contains("neither text nor json"));
+}
+
+#[test]
+fn payloads_are_compressed_or_not() {
+    assert_eq!(writer(&[("QIM_COMPRESSION", "off")]).unwrap().compression, Compression::Off);
+    assert_eq!(writer(&[("QIM_COMPRESSION", "zstd")]).unwrap().compression, Compression::Zstd);
+    let found = lines(writer(&[("QIM_COMPRESSION", "gzip")]));
+    assert_eq!(found, [r#"QIM_COMPRESSION: "gzip" is neither zstd nor off"#]);
 }
 
 #[test]

@@ -41,6 +41,7 @@ impl DaemonConfig for WriterConfig {
                 raw.payload_bytes_max.as_deref(),
                 |text| value::whole_number(text, 1..=PAYLOAD_BYTES_MAX_LIMIT).map(|bytes| bytes as usize),
             ),
+            compression: check.value("QIM_COMPRESSION", raw.compression.as_deref(), value::compression),
             tls,
             shared,
         };

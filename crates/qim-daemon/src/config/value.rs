@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use qim_core::{RetentionDays, validate_id};
+use qim_core::{Compression, RetentionDays, validate_id};
 use tracing_subscriber::EnvFilter;
 
 use super::{LogFormat, format_duration};
@@ -52,6 +52,14 @@ pub(super) fn boolean(text: &str) -> Parsed<bool> {
         "true" => Ok(true),
         "false" => Ok(false),
         _ => Err(format!("{text:?} is neither true nor false")),
+    }
+}
+
+pub(super) fn compression(text: &str) -> Parsed<Compression> {
+    match text {
+        "off" => Ok(Compression::Off),
+        "zstd" => Ok(Compression::Zstd),
+        _ => Err(format!("{text:?} is neither zstd nor off")),
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use qim_core::{ArchiveUrl, ClientIdHash, ConversationKey, Message, Record, UnixMillis};
+use qim_core::{ArchiveUrl, ClientIdHash, CodecError, ConversationKey, Record, StoredMessage, UnixMillis};
 
 pub use cql::ScyllaArchive;
 pub use sqlite::SqliteArchive;
@@ -48,13 +48,13 @@ pub fn open(url: &ArchiveUrl, options: ArchiveOptions) -> Result<Arc<dyn Archive
     })
 }
 
-/// A record as the hot tier gave it: decoded, and in the encoding that both tiers store.
+/// A record as the hot tier gave it: decoded, but for its payload, and in the encoding that both tiers store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredRecord {
     /// Its place in the conversation.
     pub seq: u64,
     /// What [`qim_core::codec::decode`] makes of `encoded`.
-    pub message: Message,
+    pub message: StoredMessage,
     /// What is stored.
     pub encoded: Bytes,
 }
@@ -166,6 +166,14 @@ pub enum ArchiveError {
         /// The lowest such seq of the batch.
         seq: u64,
     },
+    /// The payload of the record under this seq cannot be opened. Nothing was changed.
+    #[error("the record at seq {seq} is damaged: {reason}")]
+    Damaged {
+        /// The lowest such seq of the batch.
+        seq: u64,
+        /// What is wrong with it.
+        reason: CodecError,
+    },
     /// The stored data was made by a newer qim. Stop: refuse to start.
     #[error("the archive has schema version {found}; this qim knows {known}: use a newer one")]
     SchemaTooNew {
@@ -216,10 +224,11 @@ pub trait ArchiveStore: Send + Sync + 'static {
     /// Copies records of one conversation: at most 512, ascending by seq. Each row lives for the time its record has
     /// left at `now` ([`qim_core::RowTtl`]); one that has expired is written to go at once, or not at all. Remembers
     /// the client id of each for 90 days after its `created_at`, and for as long as the record lives (20 years where it
-    /// never expires), and raises the high-water mark. [`ArchiveError::Conflict`] where another record stands under one of the seqs, or a
-    /// row too damaged to tell: then nothing is changed. One that fails otherwise may have done a part of it; doing it
-    /// again does the rest. Of one conversation there is one caller at a time: two that put different records under
-    /// one seq at the same moment are not found out by every store.
+    /// never expires), and raises the high-water mark. [`ArchiveError::Conflict`] where another record stands under one
+    /// of the seqs, or a row too damaged to tell, and [`ArchiveError::Damaged`] where a payload cannot be opened: then
+    /// nothing is changed. One that fails otherwise may have done a part of it; doing it again does the rest. Of one
+    /// conversation there is one caller at a time: two that put different records under one seq at the same moment are
+    /// not found out by every store.
     async fn put(
         &self,
         conversation: &ConversationKey,

@@ -3,14 +3,14 @@
 use std::future::Future;
 
 use bytes::Bytes;
-use qim_core::{ConversationKey, Message, Record, UnixMillis, codec};
+use qim_core::{ConversationKey, Decompressor, Record, StoredMessage, UnixMillis, codec};
 
 use super::{
     ArchiveError, ArchivePage, CLIENT_ID_RETENTION, DamagedRow, Direction, Earliest, PUT_RECORDS_MAX,
     READ_RECORDS_MAX, SeqRange, StoredRecord,
 };
 
-/// Most bytes of encoded records in a page: below the 4 MiB that gRPC takes in one message.
+/// Most bytes of records in a page, as they are when read: below the 4 MiB that gRPC takes in one message.
 const PAGE_BYTES_MAX: usize = 3 << 20;
 /// Most rows that one read looks at, so that a run of expired rows does not make it endless.
 const ROWS_SEEN_MAX: usize = 4096;
@@ -65,6 +65,7 @@ pub(super) struct PageBuilder<'a> {
     is_full: bool,
     page: ArchivePage,
     alive_until: Option<UnixMillis>,
+    decompressor: Decompressor,
 }
 
 impl<'a> PageBuilder<'a> {
@@ -87,6 +88,7 @@ impl<'a> PageBuilder<'a> {
             is_full: false,
             page: ArchivePage::default(),
             alive_until: None,
+            decompressor: Decompressor::default(),
         }
     }
 
@@ -118,18 +120,25 @@ impl<'a> PageBuilder<'a> {
             return;
         }
         assert!((self.rest.from..self.rest.below).contains(&row.seq), "rows come in order");
-        let (seq, bytes) = (row.seq, row.encoded.as_ref().map_or(0, Bytes::len));
+        let (seq, stored) = (row.seq, row.encoded.as_ref().map_or(0, Bytes::len));
         match judge(self.conversation, row, self.now) {
             Verdict::Expired => {}
             Verdict::Damaged(reason) => self.page.damaged.push(DamagedRow { seq, reason }),
-            Verdict::Alive { .. } if !self.page.records.is_empty() && self.bytes + bytes > PAGE_BYTES_MAX => {
-                self.is_full = true; // and the row begins the next page
-                return;
-            }
             Verdict::Alive { message, until } => {
-                self.bytes += bytes;
-                self.alive_until = earlier(self.alive_until, until);
-                self.page.records.push(Record { seq, message });
+                // Known before the payload is opened, so that a page of them stays small while it is made.
+                let bytes = stored.max(message.payload.len());
+                if !self.page.records.is_empty() && self.bytes + bytes > PAGE_BYTES_MAX {
+                    self.is_full = true; // and the row begins the next page
+                    return;
+                }
+                match message.open(&self.decompressor) {
+                    Ok(message) => {
+                        self.bytes += bytes;
+                        self.alive_until = earlier(self.alive_until, until);
+                        self.page.records.push(Record { seq, message });
+                    }
+                    Err(error) => self.page.damaged.push(DamagedRow { seq, reason: error.to_string() }),
+                }
             }
         }
         self.rows_seen += 1;
@@ -204,7 +213,7 @@ pub(super) fn client_id_expires_at(created_at: UnixMillis, expires_at: Option<Un
 enum Verdict {
     Expired,
     Damaged(String),
-    Alive { message: Message, until: Option<UnixMillis> },
+    Alive { message: StoredMessage, until: Option<UnixMillis> },
 }
 
 /// Alive is only what both dates say is alive: the column's, which the database goes by, and the record's own, which

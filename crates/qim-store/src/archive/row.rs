@@ -1,9 +1,9 @@
 //! What both implementations make of a record before they write it.
 
 use bytes::Bytes;
-use qim_core::{ClientIdHash, UnixMillis, body_digest};
+use qim_core::{ClientIdHash, Decompressor, UnixMillis};
 
-use super::{StoredRecord, record_digest};
+use super::{ArchiveError, StoredRecord, record_digest};
 
 /// What of a record goes into an archive, whichever it is.
 #[derive(Debug, Clone)]
@@ -18,17 +18,26 @@ pub(super) struct Row {
 }
 
 impl Row {
-    pub(super) fn of(record: &StoredRecord) -> Self {
+    /// The rows of a batch. The digest of a body is over what it says, so that this is where payloads are opened.
+    pub(super) fn all(records: &[StoredRecord]) -> Result<Vec<Self>, ArchiveError> {
+        let decompressor = Decompressor::default();
+        records.iter().map(|record| Self::of(record, &decompressor)).collect()
+    }
+
+    fn of(record: &StoredRecord, decompressor: &Decompressor) -> Result<Self, ArchiveError> {
         let message = &record.message;
-        Self {
+        let body_digest = message
+            .body_digest(decompressor)
+            .map_err(|reason| ArchiveError::Damaged { seq: record.seq, reason })?;
+        Ok(Self {
             seq: record.seq,
             created_at: message.created_at,
             expires_at: message.expires_at,
             digest: record_digest(&record.encoded),
             encoded: record.encoded.clone(),
             client_id: ClientIdHash::of(&message.sender, &message.client_msg_id),
-            body_digest: body_digest(message),
-        }
+            body_digest,
+        })
     }
 
     pub(super) fn is_expired(&self, now: UnixMillis) -> bool {

@@ -2,7 +2,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use qim_core::{ConversationKey, Fingerprint, Message, RetentionClass, UnixMillis, codec};
+use qim_core::{
+    ConversationKey, Decompressor, Fingerprint, Message, RetentionClass, StoredMessage, StoredPayload,
+    UnixMillis, codec,
+};
 use redis::Value;
 
 use super::group::{EncodedMessage, Job};
@@ -76,6 +79,8 @@ pub enum CommitError {
 struct Pending<'a> {
     index: usize,
     draft: &'a Draft,
+    /// Made once, however often the commit is tried.
+    payload: StoredPayload,
     probe: u64,
 }
 
@@ -98,7 +103,7 @@ impl RedisMessageStore {
         floor: Option<u64>,
     ) -> Result<Vec<Committed>, CommitError> {
         assert!(!drafts.is_empty() && drafts.len() <= SCRIPT_RECORDS_MAX, "1..=512 drafts");
-        let (mut pending, repeats) = distinct(drafts)?;
+        let (mut pending, repeats) = self.distinct(drafts)?;
         let mut answers: Vec<Option<Committed>> = vec![None; drafts.len()];
         let mut not_before = UnixMillis::EPOCH;
         for _ in 0..ATTEMPTS_MAX {
@@ -108,7 +113,9 @@ impl RedisMessageStore {
             let messages = self.date(conversation, &pending, not_before);
             match self.call_commit(conversation, &pending, &messages, now, floor).await? {
                 Reply::OlderThan(date) => not_before = date,
-                Reply::Known(known) => settle_known(conversation, known, &mut pending, &mut answers)?,
+                Reply::Known(known) => {
+                    settle_known(conversation, known, &self.decompressor, &mut pending, &mut answers)?;
+                }
                 Reply::Committed(first) => {
                     for ((pending, message), seq) in pending.drain(..).zip(&messages).zip(first..) {
                         answers[pending.index] =
@@ -126,15 +133,43 @@ impl RedisMessageStore {
         Ok(answers.into_iter().map(|answer| answer.expect("every draft is answered")).collect())
     }
 
+    /// The drafts to commit, and for each that repeats an earlier one of the batch, which.
+    #[allow(clippy::type_complexity, reason = "a pair of lists, named in the sentence above")]
+    fn distinct<'a>(
+        &self,
+        drafts: &'a [Draft],
+    ) -> Result<(Vec<Pending<'a>>, Vec<(usize, usize)>), CommitError> {
+        let mut first: HashMap<(&str, &str), usize> = HashMap::with_capacity(drafts.len());
+        let (mut pending, mut repeats) = (Vec::with_capacity(drafts.len()), Vec::new());
+        for (index, draft) in drafts.iter().enumerate() {
+            match first.get(&(draft.sender.as_str(), draft.client_msg_id.as_str())) {
+                None => {
+                    first.insert((&draft.sender, &draft.client_msg_id), index);
+                    pending.push(Pending { index, draft, payload: self.pack(&draft.payload), probe: 0 });
+                }
+                Some(&original) if says_the_same(draft, &drafts[original]) => repeats.push((index, original)),
+                Some(_) => return Err(CommitError::AlreadyExists { index, seq: 0 }),
+            }
+        }
+        Ok((pending, repeats))
+    }
+
+    fn pack(&self, payload: &Bytes) -> StoredPayload {
+        match &self.compressor {
+            Some(compressor) => compressor.pack(payload),
+            None => StoredPayload::raw(payload.clone()),
+        }
+    }
+
     /// The messages as they will be stored: none older than `not_before` or the one ahead of it.
     fn date(
         &self,
         conversation: &ConversationKey,
         pending: &[Pending<'_>],
         not_before: UnixMillis,
-    ) -> Vec<Message> {
+    ) -> Vec<StoredMessage> {
         let mut latest = not_before;
-        let message = |Pending { draft, .. }: &Pending<'_>| {
+        let message = |Pending { draft, payload, .. }: &Pending<'_>| {
             latest = latest.max(draft.created_at);
             Message {
                 sender: draft.sender.clone(),
@@ -143,7 +178,7 @@ impl RedisMessageStore {
                 created_at: latest,
                 expires_at: self.retention.expires_at(draft.class, conversation.tenant(), latest),
                 content_type: draft.content_type.clone(),
-                payload: draft.payload.clone(),
+                payload: payload.clone(),
             }
         };
         pending.iter().map(message).collect()
@@ -153,7 +188,7 @@ impl RedisMessageStore {
         &self,
         conversation: &ConversationKey,
         pending: &[Pending<'_>],
-        messages: &[Message],
+        messages: &[StoredMessage],
         now: UnixMillis,
         floor: Option<u64>,
     ) -> Result<Reply, CommitError> {
@@ -169,7 +204,7 @@ impl RedisMessageStore {
     }
 
     /// When GC has to collect the record; `None` where it never expires, or where trimming comes first (SPEC A18).
-    fn gc_date(&self, message: &Message) -> Option<UnixMillis> {
+    fn gc_date(&self, message: &StoredMessage) -> Option<UnixMillis> {
         let expires_at = message.expires_at?;
         let retention = expires_at.since(message.created_at);
         let trimmed_first = self.trim_window.is_some_and(|window| retention >= window + DAY);
@@ -177,26 +212,8 @@ impl RedisMessageStore {
     }
 }
 
-fn dates(message: &Message) -> Dates {
+fn dates<P>(message: &Message<P>) -> Dates {
     Dates { created_at: message.created_at, expires_at: message.expires_at }
-}
-
-/// The drafts to commit, and for each that repeats an earlier one of the batch, which.
-#[allow(clippy::type_complexity, reason = "a pair of lists, named in the sentence above")]
-fn distinct(drafts: &[Draft]) -> Result<(Vec<Pending<'_>>, Vec<(usize, usize)>), CommitError> {
-    let mut first: HashMap<(&str, &str), usize> = HashMap::with_capacity(drafts.len());
-    let (mut pending, mut repeats) = (Vec::with_capacity(drafts.len()), Vec::new());
-    for (index, draft) in drafts.iter().enumerate() {
-        match first.get(&(draft.sender.as_str(), draft.client_msg_id.as_str())) {
-            None => {
-                first.insert((&draft.sender, &draft.client_msg_id), index);
-                pending.push(Pending { index, draft, probe: 0 });
-            }
-            Some(&original) if says_the_same(draft, &drafts[original]) => repeats.push((index, original)),
-            Some(_) => return Err(CommitError::AlreadyExists { index, seq: 0 }),
-        }
-    }
-    Ok((pending, repeats))
 }
 
 fn says_the_same(a: &Draft, b: &Draft) -> bool {
@@ -207,6 +224,7 @@ fn says_the_same(a: &Draft, b: &Draft) -> bool {
 fn settle_known(
     conversation: &ConversationKey,
     known: Vec<(usize, u64, Vec<u8>)>,
+    decompressor: &Decompressor,
     pending: &mut Vec<Pending<'_>>,
     answers: &mut [Option<Committed>],
 ) -> Result<(), CommitError> {
@@ -217,10 +235,13 @@ fn settle_known(
             answers[index] = Some(Committed { seq, duplicate: true, dates: None });
             continue;
         }
-        let HotValue::Record(found) = HotValue::parse(conversation, seq, value) else {
+        let found = match HotValue::parse(conversation, seq, value) {
+            HotValue::Record(found) => found.message.open(decompressor).ok(),
+            HotValue::Collected { .. } | HotValue::Damaged { .. } => None,
+        };
+        let Some(found) = found else {
             return Err(corrupt(conversation, format!("the record at seq {seq} cannot be read")).into());
         };
-        let found = found.message;
         if found.sender != draft.sender || found.client_msg_id != draft.client_msg_id {
             // Another message has the same fingerprint: go on with the next one.
             waiting.probe += 1;

@@ -1,7 +1,7 @@
 //! Reads in Rust what `lua/conversation.lua` writes.
 
 use bytes::Bytes;
-use qim_core::{ConversationKey, Message, UnixMillis, codec};
+use qim_core::{ConversationKey, StoredMessage, UnixMillis, codec};
 
 use crate::archive::StoredRecord;
 
@@ -54,7 +54,7 @@ impl Marks {
 /// What stands at one seq in the hot tier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HotValue {
-    /// A record.
+    /// A record. Its payload was not opened: where that fails, the record is damaged after all.
     Record(StoredRecord),
     /// Its record expired and was collected.
     Collected {
@@ -93,7 +93,7 @@ impl HotValue {
     }
 
     /// The message, where it can be read at `now`.
-    pub fn readable(&self, now: UnixMillis) -> Option<&Message> {
+    pub fn readable(&self, now: UnixMillis) -> Option<&StoredMessage> {
         match self {
             Self::Record(record) => Some(&record.message).filter(|message| !message.is_expired(now)),
             Self::Collected { .. } | Self::Damaged { .. } => None,

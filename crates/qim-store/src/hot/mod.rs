@@ -20,7 +20,9 @@ mod stats;
 use std::sync::Arc;
 use std::time::Duration;
 
-use qim_core::{ConversationKey, RedisUrl, RetentionPolicy, ShardCount};
+use qim_core::{
+    Compression, Compressor, ConversationKey, Decompressor, RedisUrl, RetentionPolicy, ShardCount,
+};
 
 pub use archiving::{MarkOutcome, TrimOutcome, TrimRequest};
 pub use commit::{CommitError, Committed, Dates, Draft};
@@ -49,13 +51,15 @@ pub struct RedisMessageStore {
     shards: ShardCount,
     retention: Arc<RetentionPolicy>,
     trim_window: Option<Duration>,
+    compressor: Option<Arc<Compressor>>,
+    decompressor: Arc<Decompressor>,
 }
 
 impl RedisMessageStore {
     /// A store that connects on its first call. `timeout` bounds each call.
     ///
-    /// It expires nothing of class `default` and registers everything that expires for GC, until it is told otherwise
-    /// by [`Self::with_retention`] and [`Self::with_trim_window`].
+    /// It expires nothing of class `default`, registers everything that expires for GC, and compresses nothing, until it
+    /// is told otherwise by [`Self::with_retention`], [`Self::with_trim_window`] and [`Self::with_compression`].
     pub fn open(url: &RedisUrl, shards: ShardCount, timeout: Duration) -> Result<Self, HotError> {
         let connection = Connection::open(url, timeout)?;
         let scripts = Arc::new(Scripts::new());
@@ -66,6 +70,8 @@ impl RedisMessageStore {
             shards,
             retention: Arc::default(),
             trim_window: None,
+            compressor: None,
+            decompressor: Arc::default(),
         })
     }
 
@@ -80,6 +86,21 @@ impl RedisMessageStore {
     #[must_use]
     pub fn with_trim_window(self, window: Duration) -> Self {
         Self { trim_window: Some(window), ..self }
+    }
+
+    /// Says how commits store payloads. What is stored already stays as it is, and can be read.
+    #[must_use]
+    pub fn with_compression(self, compression: Compression) -> Self {
+        let compressor = match compression {
+            Compression::Off => None,
+            Compression::Zstd => Some(Arc::default()),
+        };
+        Self { compressor, ..self }
+    }
+
+    /// Opens what was stored with any setting.
+    pub(crate) fn decompressor(&self) -> &Decompressor {
+        &self.decompressor
     }
 
     /// The policy that commits date their records by.

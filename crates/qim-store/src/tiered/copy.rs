@@ -44,7 +44,14 @@ impl TieredMessageStore {
             }
         }
         // The time a row has left is counted from when it is written (SPEC A10).
-        let put = self.put_and_verify(conversation, &records, now + began.elapsed()).await?;
+        let mut put = self.put_and_verify(conversation, &records, now + began.elapsed()).await;
+        if let Err(ArchiveError::Damaged { seq, .. }) = put {
+            damaged = put.err().map(|error| error.to_string());
+            mark = seq - 1;
+            records.retain(|record| record.seq < seq);
+            put = self.put_and_verify(conversation, &records, now + began.elapsed()).await;
+        }
+        let put = put?;
         let outcome = self.hot.mark_archived(conversation, fence, mark).await?;
         match damaged {
             Some(reason) => Err(MoveError::Poisoned(reason)),

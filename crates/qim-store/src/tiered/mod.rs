@@ -54,7 +54,9 @@ impl From<HotError> for MoveError {
 impl From<crate::archive::ArchiveError> for MoveError {
     fn from(error: crate::archive::ArchiveError) -> Self {
         match error {
-            crate::archive::ArchiveError::Conflict { .. } => Self::Poisoned(error.to_string()),
+            crate::archive::ArchiveError::Conflict { .. } | crate::archive::ArchiveError::Damaged { .. } => {
+                Self::Poisoned(error.to_string())
+            }
             other => Self::Archive(other),
         }
     }

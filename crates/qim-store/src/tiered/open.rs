@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use qim_core::{ArchiveUrl, RedisUrl, RetentionDays, RetentionPolicy, ShardCount};
+use qim_core::{ArchiveUrl, Compression, RedisUrl, RetentionDays, RetentionPolicy, ShardCount};
 
 use super::TieredMessageStore;
 use crate::archive::{self, ArchiveError, ArchiveOptions};
@@ -23,6 +23,8 @@ pub struct TierOptions<'a> {
     pub retention: RetentionDays,
     /// How long the hot tier keeps a record.
     pub hot_window: Duration,
+    /// How commits store payloads; of no concern to whoever commits nothing.
+    pub compression: Compression,
 }
 
 /// Both tiers, and what is worth saying about them.
@@ -62,7 +64,8 @@ impl TieredMessageStore {
         let hot_error = |source| OpenError::Hot { url: options.redis_url.to_string(), source };
         let hot = RedisMessageStore::open(options.redis_url, options.shards, options.redis_timeout)
             .map_err(|error| hot_error(error.into()))?
-            .with_retention(RetentionPolicy::from_days(options.retention));
+            .with_retention(RetentionPolicy::from_days(options.retention))
+            .with_compression(options.compression);
         let warnings = hot.join_deployment().await.map_err(hot_error)?;
 
         let archive_error = |source| OpenError::Archive { url: options.archive_url.to_string(), source };

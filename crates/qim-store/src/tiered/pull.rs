@@ -2,7 +2,7 @@ use qim_core::{ConversationKey, Record, UnixMillis};
 
 use super::TieredMessageStore;
 use super::earliest::EarliestAvailable;
-use crate::archive::{ArchiveError, ArchivePage, DamagedRow, Direction, SeqRange};
+use crate::archive::{ArchiveError, ArchivePage, DamagedRow, Direction, SeqRange, StoredRecord};
 use crate::hot::{HotError, HotPage, HotValue, Marks, PageStart};
 
 /// Most bytes of payload on one page (but at least one record): with what belongs to them, records stay below the 4 MiB
@@ -250,16 +250,19 @@ impl TieredMessageStore {
         value: HotValue,
         now: UnixMillis,
     ) -> Option<Record> {
-        match value {
-            HotValue::Record(record) if !record.message.is_expired(now) => {
-                Some(Record { seq: record.seq, message: record.message })
+        let damaged = match value {
+            HotValue::Record(record) if record.message.is_expired(now) => return None,
+            HotValue::Record(StoredRecord { seq, message, .. }) => {
+                match message.open(self.hot.decompressor()) {
+                    Ok(message) => return Some(Record { seq, message }),
+                    Err(error) => DamagedRow { seq, reason: error.to_string() },
+                }
             }
-            HotValue::Record(_) | HotValue::Collected { .. } => None,
-            HotValue::Damaged { seq, reason } => {
-                self.note_damage(conversation, &DamagedRow { seq, reason }, "hot", now).await;
-                None
-            }
-        }
+            HotValue::Collected { .. } => return None,
+            HotValue::Damaged { seq, reason } => DamagedRow { seq, reason },
+        };
+        self.note_damage(conversation, &damaged, "hot", now).await;
+        None
     }
 
     async fn read_archive(
@@ -310,7 +313,10 @@ impl Page {
 
     /// Whether this value may still go on the page.
     fn has_room_for(&self, value: &HotValue, limit: usize) -> bool {
-        let bytes = if let HotValue::Record(record) = value { record.encoded.len() } else { 0 };
+        let bytes = match value {
+            HotValue::Record(record) => record.encoded.len().max(record.message.payload.len()),
+            HotValue::Collected { .. } | HotValue::Damaged { .. } => 0,
+        };
         self.records.is_empty() || (self.records.len() < limit && self.bytes + bytes <= PAGE_BYTES_MAX)
     }
 

@@ -41,6 +41,7 @@ conformance! {
         a11_a_held_record_is_served_for_ever,
         records_of_all_lives_lie_side_by_side,
         a_damaged_record_is_reported_and_not_served,
+        a_damaged_frame_is_reported_and_not_served,
         a_record_of_another_conversation_is_reported_and_not_served,
         a_damaged_date_never_serves_a_record_past_its_own,
         a_damaged_date_never_serves_a_record_past_the_date,

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use qim_core::{ConversationKey, Message, RetentionClass, RetentionDays, RetentionPolicy, UnixMillis, codec};
+use qim_core::{
+    Compressor, ConversationKey, Decompressor, Message, Record, RetentionClass, RetentionDays,
+    RetentionPolicy, StoredMessage, UnixMillis, codec,
+};
 use qim_store::archive::StoredRecord;
 
 pub(crate) const DAY: Duration = Duration::from_hours(24);
@@ -17,6 +20,7 @@ pub(crate) struct Draft {
     pub(crate) created_at: UnixMillis,
     pub(crate) id: String,
     pub(crate) payload: Bytes,
+    pub(crate) is_packed: bool,
 }
 
 impl Draft {
@@ -27,6 +31,7 @@ impl Draft {
             created_at,
             id: format!("id-{seq}"),
             payload: format!("payload {seq}").into(),
+            is_packed: false,
         }
     }
 
@@ -42,6 +47,10 @@ impl Draft {
         Self { payload: payload.into(), ..self }
     }
 
+    pub(crate) fn packed(self) -> Self {
+        Self { is_packed: true, ..self }
+    }
+
     pub(crate) fn commit(self, conversation: &ConversationKey) -> StoredRecord {
         let policy = RetentionPolicy::from_days(RetentionDays::new(30).unwrap());
         let message = Message {
@@ -53,9 +62,30 @@ impl Draft {
             content_type: qim_core::DEFAULT_CONTENT_TYPE.to_owned(),
             payload: self.payload,
         };
+        let message =
+            if self.is_packed { message.pack(&Compressor::default()) } else { StoredMessage::from(message) };
         let encoded = codec::encode(conversation, &message).into();
         StoredRecord { seq: self.seq, message, encoded }
     }
+}
+
+/// What a reader is to get of it.
+pub(crate) fn read(record: &StoredRecord) -> Record {
+    let message = record.message.clone().open(&Decompressor::default()).expect("an intact payload");
+    Record { seq: record.seq, message }
+}
+
+/// The record with the end of its payload overwritten and a checksum that is right, so that only opening it shows that
+/// it is damaged.
+pub(crate) fn with_damaged_frame(conversation: &ConversationKey, record: &StoredRecord) -> Bytes {
+    let mut bytes = record.encoded.to_vec();
+    let end = bytes.len() - 4;
+    bytes[end - 20..end].fill(0xff);
+    let mut checksum = crc32fast::Hasher::new();
+    checksum.update(&conversation.stable_hash().to_be_bytes());
+    checksum.update(&bytes[..end]);
+    bytes[end..].copy_from_slice(&checksum.finalize().to_be_bytes());
+    bytes.into()
 }
 
 /// Records of class `default` with these seqs.

@@ -80,7 +80,7 @@ impl ArchiveStore for ScyllaArchive {
         if records.is_empty() {
             return Ok(PutReport::default());
         }
-        let rows: Vec<Row> = records.iter().map(Row::of).collect();
+        let rows = Row::all(records)?;
         self.within(async {
             let link = self.connector.link().await?;
             put::put(&link, conversation, &rows, now).await

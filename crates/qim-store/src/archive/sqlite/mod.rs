@@ -113,7 +113,7 @@ impl ArchiveStore for SqliteArchive {
             return Ok(PutReport::default());
         }
         let conversation = conversation.clone();
-        let rows: Vec<Row> = records.iter().map(Row::of).collect();
+        let rows = Row::all(records)?;
         let put = move |connection: &Connection| put::put(connection, &conversation, &rows, now);
         let report = self.writer.write(self.deadline(), put).await?;
         self.is_prepared.store(true, Ordering::Release);

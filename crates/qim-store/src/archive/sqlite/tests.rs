@@ -13,14 +13,14 @@ fn conversation() -> ConversationKey {
 }
 
 fn record(seq: u64, payload: usize) -> StoredRecord {
-    let message = qim_core::Message {
+    let message = qim_core::StoredMessage {
         sender: "alice".to_owned(),
         client_msg_id: format!("id-{seq}"),
         class: qim_core::RetentionClass::ComplianceHold,
         created_at: UnixMillis::new(1_800_000_000_000),
         expires_at: None,
         content_type: qim_core::DEFAULT_CONTENT_TYPE.to_owned(),
-        payload: vec![b'x'; payload].into(),
+        payload: qim_core::StoredPayload::raw(vec![b'x'; payload].into()),
     };
     let encoded = qim_core::codec::encode(&conversation(), &message).into();
     StoredRecord { seq, message, encoded }

@@ -6,7 +6,7 @@ use qim_core::{ClientIdHash, RetentionClass, body_digest};
 use qim_store::archive::{CommittedId, FIND_CLIENT_IDS_MAX, StoredRecord};
 
 use crate::backend::Subject;
-use crate::messages::{DAY, Draft, RETENTION, records};
+use crate::messages::{DAY, Draft, RETENTION, read, records};
 
 fn id(n: u64) -> ClientIdHash {
     ClientIdHash::of("alice", &format!("id-{n}"))
@@ -15,7 +15,7 @@ fn id(n: u64) -> ClientIdHash {
 fn committed(record: &StoredRecord) -> CommittedId {
     CommittedId {
         seq: record.seq,
-        body_digest: body_digest(&record.message),
+        body_digest: body_digest(&read(record).message),
         created_at: record.message.created_at,
         expires_at: record.message.expires_at,
     }

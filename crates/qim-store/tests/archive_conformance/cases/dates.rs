@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use qim_core::{RetentionClass, UnixMillis};
-use qim_store::archive::{Direction, Earliest};
+use qim_store::archive::{ArchiveError, Direction, Earliest, StoredRecord};
 
 use super::{ALL, range, readable, seqs};
 use crate::backend::{Subject, fresh_conversation};
-use crate::messages::{DAY, Draft, RETENTION, records};
+use crate::messages::{DAY, Draft, RETENTION, records, with_damaged_frame};
 
 const MILLI: Duration = Duration::from_millis(1);
 
@@ -106,6 +106,27 @@ pub(crate) async fn a_damaged_record_is_reported_and_not_served(subject: Subject
         assert_eq!(page.next, None);
     }
     assert_eq!(store.earliest(conversation, ALL, *now).await.unwrap().unwrap().seq, 2);
+}
+
+pub(crate) async fn a_damaged_frame_is_reported_and_not_served(subject: Subject) {
+    let Subject { store, conversation, damage, now, .. } = &subject;
+    let text = "to be, or not to be, or to be, or not to be: that is the question";
+    let packed = |seq| Draft::new(seq, *now).payload(text).packed().commit(conversation);
+    let put = [1, 2, 3].map(packed);
+    store.put(conversation, &put, *now).await.unwrap();
+    let damaged = with_damaged_frame(conversation, &put[1]);
+    damage.set_record(conversation, 2, &damaged).await;
+    for direction in [Direction::Forwards, Direction::Backwards] {
+        let page = store.read(conversation, ALL, direction, 10, *now).await.unwrap();
+        assert_eq!((seqs(&page), page.damaged.len()), (vec![1, 3], 1));
+        assert!(page.damaged[0].reason.contains("compressed payload"), "{:?}", page.damaged);
+    }
+    // One that is damaged already is not taken, and nothing that comes with it is.
+    let message = qim_core::codec::decode(conversation, &damaged).unwrap();
+    let batch = [packed(4), StoredRecord { seq: 5, message, encoded: damaged }, packed(6)];
+    let error = store.put(conversation, &batch, *now).await.unwrap_err();
+    assert!(matches!(error, ArchiveError::Damaged { seq: 5, .. }), "{error}");
+    assert_eq!(store.high_water(conversation).await.unwrap(), 3);
 }
 
 pub(crate) async fn a_record_of_another_conversation_is_reported_and_not_served(subject: Subject) {

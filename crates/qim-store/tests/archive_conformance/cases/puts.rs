@@ -37,17 +37,19 @@ pub(crate) async fn a_record_comes_back_to_the_byte(subject: Subject) {
     let Subject { store, conversation, now, .. } = &subject;
     let payloads = ["", "hello", "Straße 会话 🎈", "\0\u{1}\n", &"x".repeat(64 * 1024)];
     let mut put = Vec::new();
-    for class in RetentionClass::ALL {
-        for payload in payloads {
-            let draft = Draft::new(put.len() as u64 + 1, *now).class(class).payload(payload.to_owned());
-            put.push(draft.commit(conversation));
-        }
+    for (class, payload) in
+        RetentionClass::ALL.into_iter().flat_map(|class| payloads.map(|text| (class, text)))
+    {
+        let draft = |seq| Draft::new(seq, *now).class(class).payload(payload.to_owned());
+        let seq = put.len() as u64 + 1;
+        put.push(draft(seq).commit(conversation));
+        put.push(draft(seq + 1).packed().commit(conversation));
     }
     assert_eq!(store.put(conversation, &put, *now).await.unwrap(), report(put.len() as u64, 0));
     let page = store.read(conversation, ALL, Direction::Forwards, 500, *now).await.unwrap();
     assert_eq!((page.damaged, page.next), (vec![], None));
     for (read, put) in page.records.iter().zip(&put) {
-        assert_eq!((read.seq, &read.message), (put.seq, &put.message));
+        assert_eq!(*read, crate::messages::read(put));
     }
     assert_eq!(page.records.len(), put.len());
 }
