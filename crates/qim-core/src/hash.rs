@@ -1,4 +1,4 @@
-use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed, xxh3_128};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
 
 use crate::{CodecError, ConversationKey, Decompressor, Message, RetentionClass, StoredMessage};
 
@@ -43,25 +43,8 @@ impl ConversationKey {
     }
 }
 
-/// Stands for (sender, `client_msg_id`) within a conversation: a retry has the fingerprint of the first try. 64 bits:
-/// two messages of one conversation of a million share one with a probability of 3e-8, which the store notices (it
-/// compares the record behind it) and resolves with the next `probe`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Fingerprint(pub u64);
-
-impl Fingerprint {
-    /// `probe` counts the other messages that were found behind earlier fingerprints of this one; mostly 0.
-    pub fn of(sender: &str, client_msg_id: &str, probe: u64) -> Self {
-        Self(xxh3_64_with_seed(&joined(sender, client_msg_id), probe))
-    }
-
-    /// As stored: big-endian.
-    pub const fn to_bytes(self) -> [u8; 8] {
-        self.0.to_be_bytes()
-    }
-}
-
-/// The same in 128 bits, for the archive, which does not compare the record behind it.
+/// Stands for (sender, `client_msg_id`) within a conversation in the archive, which does not compare the record behind
+/// it: 128 bits, so that no two ever meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientIdHash(pub u128);
 
@@ -125,14 +108,12 @@ mod tests {
             assert_eq!(key.stable_hash(), hash, "{key}");
             assert_eq!(ShardCount::DEFAULT.shard_of(&key), shard, "{key}");
         }
-        assert_eq!(Fingerprint::of("alice", "id-1", 0).0, 0xe1fb_50b4_3c62_6237);
-        assert_eq!(Fingerprint::of("alice", "id-1", 1).0, 0xf28a_647e_a634_3feb);
     }
 
     #[test]
     fn tenant_and_conversation_do_not_run_together() {
         assert_ne!(key("ab", "c").stable_hash(), key("a", "bc").stable_hash());
-        assert_ne!(Fingerprint::of("ab", "c", 0), Fingerprint::of("a", "bc", 0));
+        assert_ne!(ClientIdHash::of("ab", "c"), ClientIdHash::of("a", "bc"));
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub use class::{RetentionClass, UnknownClass};
 pub use clock::{Clock, SharedClock, SystemClock, UnixMillis};
 pub use codec::CodecError;
 pub use endpoint::{ArchiveUrl, InvalidUrl, RedisUrl, ScyllaUrl};
-pub use hash::{ClientIdHash, Fingerprint, ShardCount, body_digest};
+pub use hash::{ClientIdHash, ShardCount, body_digest};
 pub use ids::{ConversationKey, InvalidId, TenantId, validate_id};
 pub use payload::{COMPRESSED_PAYLOAD_BYTES_MAX, Compression, Compressor, Decompressor, StoredPayload};
 pub use record::{DEFAULT_CONTENT_TYPE, Message, Record, StoredMessage};

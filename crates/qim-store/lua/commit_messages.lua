@@ -4,7 +4,7 @@
 -- KEYS  for each conversation: conversation, fingerprints, msghistorygc, unarchived, trim, stats, idle
 -- ARGV  1 now, ms
 --       then for each conversation: storage id, the floor that must still stand or '' for any, number of messages, and
---       for each message: fingerprint, expires_at to register or '-' for none (SPEC A18), record, created_at
+--       for each message: expires_at to register or '-' for none (SPEC A18), record
 -- The caller has put the records of a conversation in order of created_at.
 -- Returns for each conversation {'ok', seq of the first} or, with nothing changed in it,
 --   {'known', i, seq, value, ...}  messages (from 1) that were committed before, and what stands there ('' where it
@@ -13,7 +13,7 @@
 --   {'floor', seq}                 the floor moved
 --   {'corrupt', reason}
 --   {'error', text}                Redis refused a write, such as at its memory limit
-local KEYS_EACH, ARGS_EACH = 7, 4
+local KEYS_EACH, ARGS_EACH = 7, 2
 local now = ARGV[1]
 
 -- `k` and `a` are where the conversation's keys and messages begin.
@@ -27,55 +27,55 @@ local function commit(k, a, id, floor, count)
     return { 'floor', h.floor }
   end
 
-  local known = { 'known' }
+  local values, identities = {}, {}
   for i = 1, count do
-    local seq = find_fingerprint(h, KEYS[k + 1], ARGV[a + (i - 1) * ARGS_EACH])
-    if seq then
-      local value = redis.call('LINDEX', KEYS[k], seq - h.floor + 1)
+    values[i] = ARGV[a + i * ARGS_EACH - 1]
+    identities[i] = identity_of(values[i])
+  end
+  local known, found = { 'known' }, find_known(h, KEYS[k], KEYS[k + 1], identities)
+  for i = 1, count do
+    if found[i] then
+      local value = redis.call('LINDEX', KEYS[k], found[i] - h.floor + 1)
       if not value or is_tombstone(value) then
         value = ''
       end
       known[#known + 1] = i
-      known[#known + 1] = seq
+      known[#known + 1] = found[i]
       known[#known + 1] = value
     end
   end
   if #known > 1 then
     return known
   end
-  local oldest = ARGV[a + 3]
-  if tonumber(oldest) < h.created then
+  local oldest, newest = created_at(values[1]), created_at(values[count])
+  if oldest < h.created then
     return { 'date', h.created }
   end
 
   -- The first write is the one that grows memory: at the limit Redis refuses it, and with it all the others.
-  local values = {}
   if h.last < h.floor then
     -- New, or at rest until now: there is no list yet.
-    values[1] = pack_header(h)
-  end
-  for i = 1, count do
-    values[#values + 1] = ARGV[a + (i - 1) * ARGS_EACH + 2]
-  end
-  redis.call('RPUSH', KEYS[k], unpack(values))
-  if h.rests then
-    idle_remove(KEYS[k + 6], KEYS[k + 5], id)
+    redis.call('RPUSH', KEYS[k], pack_header(h), unpack(values))
+    if h.rests then
+      idle_remove(KEYS[k + 6], KEYS[k + 5], id)
+    end
+  else
+    redis.call('RPUSH', KEYS[k], unpack(values))
   end
 
   local first = h.last + 1
   local was_empty, was_archived = h.last < h.floor, h.archived == h.last
   h.last = h.last + count
-  h.created = tonumber(ARGV[a + count * ARGS_EACH - 1])
+  h.created = newest
+  remember(h, KEYS[k], KEYS[k + 1], identities, first)
   local due = {}
   for i = 1, count do
-    local at, seq = a + (i - 1) * ARGS_EACH, first + i - 1
-    add_fingerprint(h, KEYS[k + 1], ARGV[at], seq)
-    if ARGV[at + 1] ~= '-' then
-      due[#due + 1] = ARGV[at + 1]
-      due[#due + 1] = id .. '\0' .. string.format('%.0f', seq)
+    local date = ARGV[a + (i - 1) * ARGS_EACH]
+    if date ~= '-' then
+      due[#due + 1] = date
+      due[#due + 1] = id .. '\0' .. string.format('%.0f', first + i - 1)
     end
   end
-  flush_buckets(h, KEYS[k + 1])
   redis.call('LSET', KEYS[k], 0, pack_header(h))
   if #due > 0 then
     redis.call('ZADD', KEYS[k + 2], unpack(due))

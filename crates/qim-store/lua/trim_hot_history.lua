@@ -59,8 +59,7 @@ if removed > 0 then
   h.live = math.max(h.live, h.floor)
   h.archived = math.max(h.archived, h.floor - 1)
   h.tombstones = h.tombstones - collected
-  sweep_fingerprints(h, KEYS[2])
-  flush_buckets(h, KEYS[2])
+  forget_below_floor(h, KEYS[2])
   if #entries > 0 then
     redis.call('ZREM', KEYS[3], unpack(entries))
   end

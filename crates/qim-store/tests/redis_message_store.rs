@@ -630,14 +630,14 @@ async fn a_redis_that_is_down_is_reported_in_time_and_found_again_when_it_is_bac
     assert_eq!(marks(&store, &conv).await.last, 2);
 }
 
-/// The scripts read the dates of a record by themselves.
+/// The scripts read dates and identity of a record by themselves.
 #[tokio::test]
-async fn scripts_and_codec_read_the_same_dates() {
+async fn scripts_and_codec_read_the_same_dates_and_identities() {
     let redis = qim_testkit::RedisServer::options().start();
     let script = redis::Script::new(concat!(
         include_str!("../lua/idle.lua"),
         include_str!("../lua/conversation.lua"),
-        "return { is_record(ARGV[1]) and 1 or 0, created_at(ARGV[1]), expires_at(ARGV[1]) }"
+        "return { is_record(ARGV[1]) and 1 or 0, created_at(ARGV[1]), expires_at(ARGV[1]), identity_of(ARGV[1]) }"
     ));
     let mut raw = raw(&redis).await;
     let days = [1, 30, 239, 240, 241, 495, 496, 3650, 4079, 4080].map(|days| NOW + days * DAY);
@@ -653,8 +653,10 @@ async fn scripts_and_codec_read_the_same_dates() {
             payload: qim_core::StoredPayload::raw("".into()),
         };
         let record = codec::encode(&conversation("c"), &message);
-        let read: [u64; 3] = script.arg(record).invoke_async(&mut raw).await.unwrap();
-        assert_eq!(read, [1, NOW.get(), expires_at.map_or(0, UnixMillis::get)], "{expires_at:?}");
+        let (is_record, created_at, expiry, identity): (u64, u64, u64, Vec<u8>) =
+            script.arg(record).invoke_async(&mut raw).await.unwrap();
+        assert_eq!((is_record, created_at, expiry), (1, NOW.get(), expires_at.map_or(0, UnixMillis::get)));
+        assert_eq!(identity, b"\0\x01s\x01i", "{expires_at:?}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Compares a conversation of the file with the same conversation in the store.
 
-use qim_core::{Fingerprint, RetentionClass, UnixMillis};
+use qim_core::{ClientIdHash, RetentionClass, UnixMillis};
 use qim_proto::v1;
 
 use crate::record::class_from_api;
@@ -17,7 +17,7 @@ pub(crate) struct Audit<'a> {
     now: UnixMillis,
     /// Finds the records of the file by id: sorted by id, then by place in the file. Made at the first record, since
     /// many conversations wait for their turn.
-    by_id: Vec<(Fingerprint, usize)>,
+    by_id: Vec<(ClientIdHash, usize)>,
     /// The seq under which each was found; 0 where it was not.
     found: Vec<u64>,
     /// Those that count as different: once each, however much is wrong.
@@ -97,7 +97,7 @@ impl<'a> Audit<'a> {
     }
 
     /// Where the file has this id.
-    fn places(&self, id: Fingerprint) -> Vec<usize> {
+    fn places(&self, id: ClientIdHash) -> Vec<usize> {
         let from = self.by_id.partition_point(|(other, _)| *other < id);
         self.by_id[from..].iter().take_while(|(other, _)| *other == id).map(|(_, place)| *place).collect()
     }

@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use qim_core::{ConversationKey, DEFAULT_CONTENT_TYPE, Fingerprint, RetentionClass, UnixMillis};
+use qim_core::{ClientIdHash, ConversationKey, DEFAULT_CONTENT_TYPE, RetentionClass, UnixMillis};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::ndjson::{Date, Entry};
@@ -9,7 +9,7 @@ use crate::ndjson::{Date, Entry};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Expected {
     /// Stands for sender and id, by which the record is found again.
-    pub(crate) id: Fingerprint,
+    pub(crate) id: ClientIdHash,
     /// The file's date; for an age, the latest that it can mean.
     pub(crate) date: UnixMillis,
     pub(crate) digest: [u8; 16],
@@ -82,8 +82,8 @@ pub(crate) struct Said<'a> {
 
 impl Said<'_> {
     /// The same for every message of this sender and id.
-    pub(crate) fn id(&self) -> Fingerprint {
-        Fingerprint::of(self.sender, self.client_msg_id, 0)
+    pub(crate) fn id(&self) -> ClientIdHash {
+        ClientIdHash::of(self.sender, self.client_msg_id)
     }
 
     /// The same only for the same message.

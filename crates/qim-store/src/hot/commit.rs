@@ -3,8 +3,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use qim_core::{
-    ConversationKey, Decompressor, Fingerprint, Message, RetentionClass, StoredMessage, StoredPayload,
-    UnixMillis, codec,
+    ConversationKey, Decompressor, Message, RetentionClass, StoredMessage, StoredPayload, UnixMillis, codec,
 };
 use redis::Value;
 
@@ -81,7 +80,6 @@ struct Pending<'a> {
     draft: &'a Draft,
     /// Made once, however often the commit is tried.
     payload: StoredPayload,
-    probe: u64,
 }
 
 enum Reply {
@@ -111,7 +109,7 @@ impl RedisMessageStore {
                 break;
             }
             let messages = self.date(conversation, &pending, not_before);
-            match self.call_commit(conversation, &pending, &messages, now, floor).await? {
+            match self.call_commit(conversation, &messages, now, floor).await? {
                 Reply::OlderThan(date) => not_before = date,
                 Reply::Known(known) => {
                     settle_known(conversation, known, &self.decompressor, &mut pending, &mut answers)?;
@@ -145,7 +143,7 @@ impl RedisMessageStore {
             match first.get(&(draft.sender.as_str(), draft.client_msg_id.as_str())) {
                 None => {
                     first.insert((&draft.sender, &draft.client_msg_id), index);
-                    pending.push(Pending { index, draft, payload: self.pack(&draft.payload), probe: 0 });
+                    pending.push(Pending { index, draft, payload: self.pack(&draft.payload) });
                 }
                 Some(&original) if says_the_same(draft, &drafts[original]) => repeats.push((index, original)),
                 Some(_) => return Err(CommitError::AlreadyExists { index, seq: 0 }),
@@ -187,16 +185,13 @@ impl RedisMessageStore {
     async fn call_commit(
         &self,
         conversation: &ConversationKey,
-        pending: &[Pending<'_>],
         messages: &[StoredMessage],
         now: UnixMillis,
         floor: Option<u64>,
     ) -> Result<Reply, CommitError> {
-        let encoded = pending.iter().zip(messages).map(|(pending, message)| EncodedMessage {
-            fingerprint: Fingerprint::of(&message.sender, &message.client_msg_id, pending.probe).to_bytes(),
+        let encoded = messages.iter().map(|message| EncodedMessage {
             collect_at: self.gc_date(message),
             record: codec::encode(conversation, message),
-            created_at: message.created_at,
         });
         let job = Job { keys: self.keys(conversation), now, floor, messages: encoded.collect() };
         let reply = self.group.submit(job).await?;
@@ -220,7 +215,7 @@ fn says_the_same(a: &Draft, b: &Draft) -> bool {
     a.class == b.class && a.content_type == b.content_type && a.payload == b.payload
 }
 
-/// Answers the drafts behind whose fingerprint a message was found, and takes them off the list.
+/// Answers the drafts that the script found committed, and takes them off the list.
 fn settle_known(
     conversation: &ConversationKey,
     known: Vec<(usize, u64, Vec<u8>)>,
@@ -229,8 +224,7 @@ fn settle_known(
     answers: &mut [Option<Committed>],
 ) -> Result<(), CommitError> {
     for (position, seq, value) in known {
-        let waiting = &mut pending[position];
-        let (index, draft) = (waiting.index, waiting.draft);
+        let (index, draft) = (pending[position].index, pending[position].draft);
         if value.is_empty() {
             answers[index] = Some(Committed { seq, duplicate: true, dates: None });
             continue;
@@ -242,10 +236,9 @@ fn settle_known(
         let Some(found) = found else {
             return Err(corrupt(conversation, format!("the record at seq {seq} cannot be read")).into());
         };
-        if found.sender != draft.sender || found.client_msg_id != draft.client_msg_id {
-            // Another message has the same fingerprint: go on with the next one.
-            waiting.probe += 1;
-        } else if found.class == draft.class
+        let is_same = found.sender == draft.sender && found.client_msg_id == draft.client_msg_id;
+        assert!(is_same, "the script compares identities");
+        if found.class == draft.class
             && found.content_type == draft.content_type
             && found.payload == draft.payload
         {

@@ -34,11 +34,9 @@ pub(super) struct Job {
 
 /// A message as the script takes it.
 pub(super) struct EncodedMessage {
-    pub(super) fingerprint: [u8; 8],
     /// When GC has to collect the record; `None`: never, or trimming comes first.
     pub(super) collect_at: Option<UnixMillis>,
     pub(super) record: Vec<u8>,
-    pub(super) created_at: UnixMillis,
 }
 
 type Reply = Result<Vec<Value>, HotError>;
@@ -132,12 +130,11 @@ impl GroupCommit {
             call.arg(&job.keys.id).arg(job.floor.map_or(String::new(), |floor| floor.to_string()));
             call.arg(job.messages.len());
             for message in &job.messages {
-                call.arg(&message.fingerprint[..]);
                 match message.collect_at {
                     Some(date) => call.arg(date.get()),
                     None => call.arg("-"),
                 };
-                call.arg(&message.record[..]).arg(message.created_at.get());
+                call.arg(&message.record[..]);
             }
         }
         let replies: Result<Vec<Value>, HotError> = self.connection.script(&call).await;

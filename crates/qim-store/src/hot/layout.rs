@@ -5,8 +5,8 @@ use qim_core::{ConversationKey, StoredMessage, UnixMillis, codec};
 
 use crate::archive::StoredRecord;
 
-const HEADER_BYTES: usize = 43;
-const TOMBSTONE_BYTES: usize = 8;
+const HEADER_BYTES: usize = 30;
+const TOMBSTONE_BYTES: usize = 16;
 
 /// Where a conversation stands. `floor - 1 <= archived <= last`, and none of the three ever goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,11 +34,11 @@ impl Marks {
         }
         let big_endian = |from: usize, len: usize| big_endian(&header[from..from + len]);
         let marks = Self {
-            last: big_endian(5, 6),
-            floor: big_endian(11, 6),
-            archived: big_endian(17, 6),
-            last_created_at: UnixMillis::new(big_endian(29, 6)),
-            tombstones: big_endian(39, 4),
+            last: big_endian(1, 5),
+            floor: big_endian(6, 5),
+            archived: big_endian(11, 5),
+            last_created_at: UnixMillis::new(big_endian(21, 6)),
+            tombstones: big_endian(27, 3),
         };
         let consistent =
             marks.floor >= 1 && marks.floor - 1 <= marks.archived && marks.archived <= marks.last;
@@ -75,7 +75,7 @@ pub enum HotValue {
 impl HotValue {
     pub(super) fn parse(conversation: &ConversationKey, seq: u64, value: Vec<u8>) -> Self {
         if value.len() == TOMBSTONE_BYTES && value[0] == 0 {
-            return Self::Collected { seq, created_at: UnixMillis::new(big_endian(&value[2..])) };
+            return Self::Collected { seq, created_at: UnixMillis::new(big_endian(&value[2..8])) };
         }
         let encoded = Bytes::from(value);
         match codec::decode(conversation, &encoded) {

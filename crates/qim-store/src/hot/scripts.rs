@@ -4,6 +4,7 @@ use redis::Script;
 
 const IDLE: &str = include_str!("../../lua/idle.lua");
 const CONVERSATION: &str = include_str!("../../lua/conversation.lua");
+const FINGERPRINTS: &str = include_str!("../../lua/fingerprints.lua");
 
 /// For what gives memory back or costs next to none: runs at the memory limit too, since waiting would make it worse.
 const ALSO_AT_THE_MEMORY_LIMIT: &str = "#!lua flags=allow-oom";
@@ -25,7 +26,9 @@ pub(super) struct Scripts {
 
 impl Scripts {
     pub(super) fn new() -> Self {
-        let script = |flags: &str, act: &str| Script::new(&format!("{flags}\n{IDLE}\n{CONVERSATION}\n{act}"));
+        let script = |flags: &str, act: &str| {
+            Script::new(&format!("{flags}\n{IDLE}\n{CONVERSATION}\n{FINGERPRINTS}\n{act}"))
+        };
         let shrinks = |act: &str| script(ALSO_AT_THE_MEMORY_LIMIT, act);
         let reads = |act: &str| script(READS_ONLY, act);
         Self {
