@@ -1,13 +1,13 @@
 //! Compares a conversation of the file with the same conversation in the store.
 
-use qim_core::{ClientIdHash, RetentionClass, UnixMillis};
+use qim_core::{RetentionClass, UnixMillis};
 use qim_proto::v1;
 
 use crate::record::class_from_api;
 use crate::time_args::show_date;
 
 use super::findings::Findings;
-use super::ledger::{Expected, Said};
+use super::ledger::{Expected, Said, ShortId};
 use super::retention::{Due, Rules, SLACK};
 
 /// One conversation's comparison. It is shown the records of the store in the order of their seqs.
@@ -17,7 +17,7 @@ pub(crate) struct Audit<'a> {
     now: UnixMillis,
     /// Finds the records of the file by id: sorted by id, then by place in the file. Made at the first record, since
     /// many conversations wait for their turn.
-    by_id: Vec<(ClientIdHash, usize)>,
+    by_id: Vec<(ShortId, usize)>,
     /// The seq under which each was found; 0 where it was not.
     found: Vec<u64>,
     /// Those that count as different: once each, however much is wrong.
@@ -97,7 +97,7 @@ impl<'a> Audit<'a> {
     }
 
     /// Where the file has this id.
-    fn places(&self, id: ClientIdHash) -> Vec<usize> {
+    fn places(&self, id: ShortId) -> Vec<usize> {
         let from = self.by_id.partition_point(|(other, _)| *other < id);
         self.by_id[from..].iter().take_while(|(other, _)| *other == id).map(|(_, place)| *place).collect()
     }

@@ -5,11 +5,22 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::ndjson::{Date, Entry};
 
+/// Half of a [`ClientIdHash`]: enough within one conversation of one file, at half the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ShortId(u64);
+
+impl ShortId {
+    pub(crate) fn of(sender: &str, client_msg_id: &str) -> Self {
+        let whole = ClientIdHash::of(sender, client_msg_id).0;
+        Self(u64::try_from(whole >> 64).expect("the upper half has 64 bits"))
+    }
+}
+
 /// What is kept of a record of the file: 40 bytes, however large it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Expected {
     /// Stands for sender and id, by which the record is found again.
-    pub(crate) id: ClientIdHash,
+    pub(crate) id: ShortId,
     /// The file's date; for an age, the latest that it can mean.
     pub(crate) date: UnixMillis,
     pub(crate) digest: [u8; 16],
@@ -82,8 +93,8 @@ pub(crate) struct Said<'a> {
 
 impl Said<'_> {
     /// The same for every message of this sender and id.
-    pub(crate) fn id(&self) -> ClientIdHash {
-        ClientIdHash::of(self.sender, self.client_msg_id)
+    pub(crate) fn id(&self) -> ShortId {
+        ShortId::of(self.sender, self.client_msg_id)
     }
 
     /// The same only for the same message.
