@@ -52,9 +52,9 @@ impl Redis {
         Ok(value.with_context(|| format!("INFO has no {field}"))?.trim().parse()?)
     }
 
-    /// What it has allocated.
+    /// What it has allocated, without the buffers of its connections, which come and go.
     pub(crate) async fn used_memory(&self) -> Result<f64> {
-        self.info("used_memory").await
+        Ok(self.info("used_memory").await? - self.info("mem_clients_normal").await?)
     }
 }
 
