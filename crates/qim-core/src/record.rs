@@ -33,9 +33,9 @@ impl<P> Message<P> {
         self.expires_at.is_some_and(|expires_at| now >= expires_at)
     }
 
-    /// Whether `other` is the same message sent again: the same id from the same sender.
-    pub fn same_id(&self, other: &Self) -> bool {
-        self.sender == other.sender && self.client_msg_id == other.client_msg_id
+    /// Sender and id: what a retry has, too.
+    pub fn identity(&self) -> (&str, &str) {
+        (&self.sender, &self.client_msg_id)
     }
 
     fn with_payload<Q>(self, payload: Q) -> Message<Q> {
@@ -51,9 +51,9 @@ impl Message {
         self.with_payload(payload)
     }
 
-    /// Whether `other` says the same: class, content type and payload. Dates are not compared, since a retry is later.
-    pub fn same_body(&self, other: &Self) -> bool {
-        self.class == other.class && self.content_type == other.content_type && self.payload == other.payload
+    /// What it says: class, content type and payload. A retry says the same; its dates are later.
+    pub fn body(&self) -> (RetentionClass, &str, &[u8]) {
+        (self.class, &self.content_type, &self.payload)
     }
 }
 

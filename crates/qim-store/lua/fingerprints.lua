@@ -14,15 +14,7 @@ local WRAP = 4294967296
 
 local function bucket_of(h, fingerprint)
   local hash = struct.unpack('>I4', fingerprint)
-  local half = 1
-  while half * 2 <= h.bucket_count do
-    half = half * 2
-  end
-  local bucket = hash % (half * 2)
-  if bucket >= h.bucket_count then
-    bucket = hash % half
-  end
-  return bucket
+  return linear_bucket(hash, h.bucket_count)
 end
 
 local function load_bucket(h, key, bucket)
@@ -59,11 +51,7 @@ end
 
 -- Moves the entries of one bucket that belong to a new one (linear hashing).
 local function split_bucket(h, key)
-  local half = 1
-  while half * 2 <= h.bucket_count do
-    half = half * 2
-  end
-  local source, target = h.bucket_count - half, h.bucket_count
+  local source, target = bucket_to_split(h.bucket_count), h.bucket_count
   local entries = living_entries(h, load_bucket(h, key, source))
   h.bucket_count = h.bucket_count + 1
   local stay, move = {}, {}

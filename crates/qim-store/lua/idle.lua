@@ -9,15 +9,7 @@ local IDLE_BUCKET = 12
 
 local function idle_bucket_of(id, buckets)
   local hash = tonumber(string.sub(redis.sha1hex(id), 1, 8), 16)
-  local half = 1
-  while half * 2 <= buckets do
-    half = half * 2
-  end
-  local bucket = hash % (half * 2)
-  if bucket >= buckets then
-    bucket = hash % half
-  end
-  return bucket
+  return linear_bucket(hash, buckets)
 end
 
 -- Where the entry of `id` begins and ends in its bucket, or nil.
@@ -49,11 +41,7 @@ local function idle_get(key, id)
 end
 
 local function idle_split(key, buckets)
-  local half = 1
-  while half * 2 <= buckets do
-    half = half * 2
-  end
-  local source, stay, move = buckets - half, {}, {}
+  local source, stay, move = bucket_to_split(buckets), {}, {}
   local entries = redis.call('HGET', key, source) or ''
   local at = 1
   while at <= #entries do

@@ -635,6 +635,7 @@ async fn a_redis_that_is_down_is_reported_in_time_and_found_again_when_it_is_bac
 async fn scripts_and_codec_read_the_same_dates_and_identities() {
     let redis = qim_testkit::RedisServer::options().start();
     let script = redis::Script::new(concat!(
+        include_str!("../lua/linear_hashing.lua"),
         include_str!("../lua/idle.lua"),
         include_str!("../lua/conversation.lua"),
         "return { is_record(ARGV[1]) and 1 or 0, created_at(ARGV[1]), expires_at(ARGV[1]), identity_of(ARGV[1]) }"

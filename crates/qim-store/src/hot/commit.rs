@@ -32,6 +32,18 @@ pub struct Draft {
     pub created_at: UnixMillis,
 }
 
+impl Draft {
+    /// As [`Message::identity`].
+    fn identity(&self) -> (&str, &str) {
+        (&self.sender, &self.client_msg_id)
+    }
+
+    /// As [`Message::body`].
+    fn body(&self) -> (RetentionClass, &str, &[u8]) {
+        (self.class, &self.content_type, &self.payload)
+    }
+}
+
 /// What became of a draft.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
@@ -140,12 +152,12 @@ impl RedisMessageStore {
         let mut first: HashMap<(&str, &str), usize> = HashMap::with_capacity(drafts.len());
         let (mut pending, mut repeats) = (Vec::with_capacity(drafts.len()), Vec::new());
         for (index, draft) in drafts.iter().enumerate() {
-            match first.get(&(draft.sender.as_str(), draft.client_msg_id.as_str())) {
+            match first.get(&draft.identity()) {
                 None => {
-                    first.insert((&draft.sender, &draft.client_msg_id), index);
+                    first.insert(draft.identity(), index);
                     pending.push(Pending { index, draft, payload: self.pack(&draft.payload) });
                 }
-                Some(&original) if says_the_same(draft, &drafts[original]) => repeats.push((index, original)),
+                Some(&original) if draft.body() == drafts[original].body() => repeats.push((index, original)),
                 Some(_) => return Err(CommitError::AlreadyExists { index, seq: 0 }),
             }
         }
@@ -211,10 +223,6 @@ fn dates<P>(message: &Message<P>) -> Dates {
     Dates { created_at: message.created_at, expires_at: message.expires_at }
 }
 
-fn says_the_same(a: &Draft, b: &Draft) -> bool {
-    a.class == b.class && a.content_type == b.content_type && a.payload == b.payload
-}
-
 /// Answers the drafts that the script found committed, and takes them off the list.
 fn settle_known(
     conversation: &ConversationKey,
@@ -236,12 +244,9 @@ fn settle_known(
         let Some(found) = found else {
             return Err(corrupt(conversation, format!("the record at seq {seq} cannot be read")).into());
         };
-        let is_same = found.sender == draft.sender && found.client_msg_id == draft.client_msg_id;
-        assert!(is_same, "the script compares identities");
-        if found.class == draft.class
-            && found.content_type == draft.content_type
-            && found.payload == draft.payload
-        {
+        // Not `assert_eq`, which would print ids.
+        assert!(draft.identity() == found.identity(), "the script compares identities");
+        if draft.body() == found.body() {
             answers[index] = Some(Committed { seq, duplicate: true, dates: Some(dates(&found)) });
         } else {
             return Err(CommitError::AlreadyExists { index, seq });

@@ -2,6 +2,7 @@
 
 use redis::Script;
 
+const LINEAR_HASHING: &str = include_str!("../../lua/linear_hashing.lua");
 const IDLE: &str = include_str!("../../lua/idle.lua");
 const CONVERSATION: &str = include_str!("../../lua/conversation.lua");
 const FINGERPRINTS: &str = include_str!("../../lua/fingerprints.lua");
@@ -27,7 +28,7 @@ pub(super) struct Scripts {
 impl Scripts {
     pub(super) fn new() -> Self {
         let script = |flags: &str, act: &str| {
-            Script::new(&format!("{flags}\n{IDLE}\n{CONVERSATION}\n{FINGERPRINTS}\n{act}"))
+            Script::new(&format!("{flags}\n{LINEAR_HASHING}\n{IDLE}\n{CONVERSATION}\n{FINGERPRINTS}\n{act}"))
         };
         let shrinks = |act: &str| script(ALSO_AT_THE_MEMORY_LIMIT, act);
         let reads = |act: &str| script(READS_ONLY, act);
