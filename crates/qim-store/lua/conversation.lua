@@ -69,10 +69,11 @@ local function identity_of(record)
   return string.char(form) .. string.sub(record, from, to)
 end
 
+-- A table that is made with all its fields does not grow later.
 local function new_header()
   return {
     last = 0, floor = 1, archived = 0, live = 1, created = 0, tombstones = 0, live_until = 0, hints = '',
-    bucket_count = 0, sweep = 0, held = 0, buckets = {}, dirty = {},
+    bucket_count = 0, sweep = 0, held = 0, buckets = false, dirty = false, rests = false,
   }
 end
 
@@ -92,7 +93,7 @@ local function parse_header(packed)
   if #packed < HEADER_BYTES or string.byte(packed, 1) ~= LAYOUT then
     return nil, 'the header is not one of a conversation'
   end
-  local h, _ = { buckets = {}, dirty = {}, sweep = 0, held = 0, hints = '' }, nil
+  local h, _ = new_header(), nil
   _, h.last, h.floor, h.archived, h.live, h.created, h.tombstones, h.live_until, h.bucket_count =
     struct.unpack(HEADER, packed)
   if h.archived < h.floor - 1 or h.archived > h.last or h.live < h.floor then
