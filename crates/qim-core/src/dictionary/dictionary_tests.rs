@@ -165,10 +165,7 @@ fn short_messages_get_small_with_a_dictionary_and_come_back() {
         plain += compressor.pack(&payload).stored_len();
         packed += stored.stored_len();
     }
-    assert!(
-        packed * 5 < plain * 3,
-        "{all} bytes, {plain} without, {packed} with the dictionary"
-    );
+    assert!(packed * 5 < plain * 3, "{all} bytes, {plain} without, {packed} with the dictionary");
     let short = Bytes::from(word(5));
     assert_eq!(compressor.pack_expiring(&short).open(&decompressor).unwrap(), short);
 }

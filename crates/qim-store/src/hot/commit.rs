@@ -90,7 +90,7 @@ pub enum CommitError {
 struct Pending<'a> {
     index: usize,
     draft: &'a Draft,
-    /// Made once, however often the commit is tried.
+    /// Made once, however often the commit is tried, unless its dictionary goes meanwhile.
     payload: StoredPayload,
 }
 
@@ -113,7 +113,7 @@ impl RedisMessageStore {
         floor: Option<u64>,
     ) -> Result<Vec<Committed>, CommitError> {
         assert!(!drafts.is_empty() && drafts.len() <= SCRIPT_RECORDS_MAX, "1..=512 drafts");
-        let (mut pending, repeats) = self.distinct(drafts)?;
+        let (mut pending, repeats) = self.distinct(conversation, drafts)?;
         let mut answers: Vec<Option<Committed>> = vec![None; drafts.len()];
         let mut not_before = UnixMillis::EPOCH;
         for _ in 0..ATTEMPTS_MAX {
@@ -121,9 +121,16 @@ impl RedisMessageStore {
                 break;
             }
             let messages = self.date(conversation, &pending, not_before);
+            if !self.keep_dictionaries(&messages).await? {
+                for pending in &mut pending {
+                    pending.payload = self.pack(conversation, pending.draft);
+                }
+                continue;
+            }
             match self.call_commit(conversation, &messages, now, floor).await? {
                 Reply::OlderThan(date) => not_before = date,
                 Reply::Known(known) => {
+                    self.learn_for(conversation, known.iter().map(|(_, _, value)| value)).await?;
                     settle_known(conversation, known, &self.decompressor, &mut pending, &mut answers)?;
                 }
                 Reply::Committed(first) => {
@@ -147,6 +154,7 @@ impl RedisMessageStore {
     #[allow(clippy::type_complexity, reason = "a pair of lists, named in the sentence above")]
     fn distinct<'a>(
         &self,
+        conversation: &ConversationKey,
         drafts: &'a [Draft],
     ) -> Result<(Vec<Pending<'a>>, Vec<(usize, usize)>), CommitError> {
         let mut first: HashMap<(&str, &str), usize> = HashMap::with_capacity(drafts.len());
@@ -155,20 +163,13 @@ impl RedisMessageStore {
             match first.get(&draft.identity()) {
                 None => {
                     first.insert(draft.identity(), index);
-                    pending.push(Pending { index, draft, payload: self.pack(&draft.payload) });
+                    pending.push(Pending { index, draft, payload: self.pack(conversation, draft) });
                 }
                 Some(&original) if draft.body() == drafts[original].body() => repeats.push((index, original)),
                 Some(_) => return Err(CommitError::AlreadyExists { index, seq: 0 }),
             }
         }
         Ok((pending, repeats))
-    }
-
-    fn pack(&self, payload: &Bytes) -> StoredPayload {
-        match &self.compressor {
-            Some(compressor) => compressor.pack(payload),
-            None => StoredPayload::raw(payload.clone()),
-        }
     }
 
     /// The messages as they will be stored: none older than `not_before` or the one ahead of it.

@@ -7,6 +7,7 @@ mod archiving;
 mod commit;
 mod connection;
 mod deployment;
+mod dictionaries;
 mod error;
 mod gc;
 mod group;
@@ -14,6 +15,7 @@ mod keys;
 mod layout;
 mod lease;
 mod page;
+mod sample;
 mod scripts;
 mod stats;
 
@@ -27,6 +29,7 @@ use qim_core::{
 pub use archiving::{MarkOutcome, TrimOutcome, TrimRequest};
 pub use commit::{CommitError, Committed, Dates, Draft};
 pub use deployment::DeploymentError;
+pub use dictionaries::HotDictionary;
 pub use error::HotError;
 pub use gc::GcReport;
 pub use layout::{HotValue, Marks};
@@ -35,6 +38,7 @@ pub use page::{HotPage, PageStart};
 pub use stats::{HotStats, SetAside};
 
 use connection::Connection;
+use dictionaries::Kept;
 use group::GroupCommit;
 use keys::ConversationKeys;
 use scripts::Scripts;
@@ -53,6 +57,7 @@ pub struct RedisMessageStore {
     trim_window: Option<Duration>,
     compressor: Option<Arc<Compressor>>,
     decompressor: Arc<Decompressor>,
+    kept: Arc<Kept>,
 }
 
 impl RedisMessageStore {
@@ -72,6 +77,7 @@ impl RedisMessageStore {
             trim_window: None,
             compressor: None,
             decompressor: Arc::default(),
+            kept: Arc::default(),
         })
     }
 
