@@ -103,6 +103,16 @@ impl StoredPayload {
         }
     }
 
+    /// How many bytes of a record it takes.
+    pub fn stored_bytes(&self) -> usize {
+        let numbers = match self.encoding {
+            Encoding::Raw => 0,
+            Encoding::Zstd { len } => varint_len(len),
+            Encoding::ZstdDictionary { dictionary, len } => varint_len(dictionary) + varint_len(len),
+        };
+        numbers + self.bytes.len()
+    }
+
     /// How many bytes it takes, but for the numbers in front.
     pub(crate) const fn stored_len(&self) -> usize {
         self.bytes.len()
@@ -214,14 +224,12 @@ impl Compressor {
         if head != frame_head(payload.len(), content.len()) {
             return None;
         }
-        let (encoding, numbers) = match prepared {
-            Some(&Prepared { id, .. }) => {
-                (Encoding::ZstdDictionary { dictionary: id, len }, varint_len(id) + varint_len(len))
-            }
-            None => (Encoding::Zstd { len }, varint_len(len)),
+        let encoding = match prepared {
+            Some(&Prepared { id, .. }) => Encoding::ZstdDictionary { dictionary: id, len },
+            None => Encoding::Zstd { len },
         };
-        (numbers + content.len() < payload.len())
-            .then(|| StoredPayload { encoding, bytes: Bytes::from(frame).slice(head_len..) })
+        let stored = StoredPayload { encoding, bytes: Bytes::from(frame).slice(head_len..) };
+        (stored.stored_bytes() < payload.len()).then_some(stored)
     }
 }
 
