@@ -44,7 +44,7 @@ pub async fn start(daemon: Daemon<WriterConfig>, [requests, loops]: [Phase; 2]) 
     let collect = GcTask::new(store.hot().clone(), daemon.clock.clone(), metrics.clone());
     daemon.driver.start(&loops, Schedule::every(daemon.config.gc_interval), collect);
     let schedule = Schedule::every(daemon.config.dictionary_refresh);
-    daemon.driver.start(&loops, schedule, DictionaryTask::new(store.clone()));
+    daemon.driver.start(&loops, schedule, DictionaryTask::new(store.clone(), metrics.clone()));
     let report = ReportTask::new(store.clone(), &daemon, metrics);
     daemon.driver.start(&loops, Schedule::every(report::INTERVAL), report);
 

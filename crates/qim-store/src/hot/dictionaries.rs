@@ -7,7 +7,7 @@
 //! r:ID   it is about to be deleted: nothing may be packed with it any more
 //! ```
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -179,11 +179,12 @@ impl RedisMessageStore {
         conversation: &ConversationKey,
         values: impl Iterator<Item = &'a Vec<u8>>,
     ) -> Result<(), HotError> {
-        for value in values {
-            if let HotValue::Record(record) = HotValue::parse(conversation, 0, value.clone())
-                && let Some(id) = record.message.payload.dictionary()
-                && self.decompressor.dictionary(id).is_none()
-            {
+        let needed = |value: &Vec<u8>| match HotValue::parse(conversation, 0, value.clone()) {
+            HotValue::Record(record) => record.message.payload.dictionary(),
+            HotValue::Collected { .. } | HotValue::Damaged { .. } => None,
+        };
+        for id in values.filter_map(needed).collect::<BTreeSet<_>>() {
+            if self.decompressor.dictionary(id).is_none() {
                 self.learn_dictionary(id).await?;
             }
         }

@@ -1,5 +1,6 @@
 //! What keeps dictionaries in both tiers, from the first record that needs them to the last.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,10 +100,9 @@ impl TieredMessageStore {
         now: UnixMillis,
     ) -> Result<HotPage, HotError> {
         let page = self.hot.read_page(conversation, start, limit, now).await?;
-        for message in page.values.iter().filter_map(|value: &HotValue| value.readable(now)) {
-            if let Some(id) = message.payload.dictionary() {
-                self.learn_dictionary(id).await?;
-            }
+        let needed = |value: &HotValue| value.readable(now)?.payload.dictionary();
+        for id in page.values.iter().filter_map(needed).collect::<BTreeSet<_>>() {
+            self.learn_dictionary(id).await?;
         }
         Ok(page)
     }
