@@ -36,12 +36,12 @@ pub(super) async fn open(session: &Session) -> Result<TieredMessageStore, Failur
 }
 
 pub(super) fn hot(error: HotError) -> Failure {
-    tier(MoveError::from(error))
+    tier(&MoveError::from(error))
 }
 
 /// A tier that cannot be asked now is unavailable; one that says no has refused.
-pub(super) fn tier(error: MoveError) -> Failure {
-    let may_succeed_later = match &error {
+pub(super) fn tier(error: &MoveError) -> Failure {
+    let may_succeed_later = match error {
         MoveError::Hot(error) => error.retry_after().is_some(),
         MoveError::Archive(error) => error.is_retryable(),
         MoveError::Poisoned(_) => false,

@@ -79,7 +79,7 @@ pub(super) async fn run(session: &Session, args: &TrainArgs, output: &mut Output
             let added = store.add_dictionary(dictionary.clone(), session.clock.now()).await;
             Some(added.map_err(|error| match error {
                 AddDictionaryError::Dictionary(error) => Failure::Refused(error.to_string()),
-                AddDictionaryError::Tier(error) => deployment::tier(error),
+                AddDictionaryError::Tier(error) => deployment::tier(&error),
             })?)
         }
         _ => None,

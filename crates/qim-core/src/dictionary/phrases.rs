@@ -87,10 +87,8 @@ fn count<'m, 't: 'm, K: Hash + Eq>(
             found.entry(key).or_insert_with(|| Seen::new(sample.conversation)).by(sample);
         });
     }
-    let mut next = 0;
-    for seen in found.values_mut().filter(|seen| seen.is_admissible()) {
-        seen.id = next;
-        next += 1;
+    for (id, seen) in (0..).zip(found.values_mut().filter(|seen| seen.is_admissible())) {
+        seen.id = id;
     }
     found
 }

@@ -47,6 +47,7 @@ pub(super) struct RawRow {
 
 /// A finished page.
 #[derive(Debug)]
+#[expect(clippy::struct_field_names, reason = "it is the page that is answered, and what is known of it")]
 pub(super) struct Page {
     pub(super) page: ArchivePage,
     /// When the first of its records expires, by its column or by itself; `None`: none ever does.

@@ -62,8 +62,8 @@ impl TieredMessageStore {
         let ids: Vec<u32> = all.iter().map(|dictionary| dictionary.id).collect();
         self.hot.decompressor().forget_all_but(&ids);
         let Some(compressor) = self.hot.compressor() else { return Ok(None) };
-        let usable = all.iter().rev().filter(|dictionary| !dictionary.is_retired);
-        let current = usable.filter_map(|d| self.hot.decompressor().dictionary(d.id)).next();
+        let mut usable = all.iter().rev().filter(|dictionary| !dictionary.is_retired);
+        let current = usable.find_map(|usable| self.hot.decompressor().dictionary(usable.id));
         let id = current.as_ref().map(|dictionary| dictionary.id());
         if compressor.dictionary() != id {
             match compressor.use_dictionary(current.as_deref()) {
