@@ -7,6 +7,7 @@
 mod class;
 mod clock;
 pub mod codec;
+pub mod dictionary;
 mod endpoint;
 mod hash;
 mod ids;
@@ -18,6 +19,7 @@ mod ttl;
 pub use class::{RetentionClass, UnknownClass};
 pub use clock::{Clock, SharedClock, SystemClock, UnixMillis};
 pub use codec::CodecError;
+pub use dictionary::{Dictionary, DictionaryError};
 pub use endpoint::{ArchiveUrl, InvalidUrl, RedisUrl, ScyllaUrl};
 pub use hash::{ClientIdHash, ShardCount, body_digest};
 pub use ids::{ConversationKey, InvalidId, TenantId, validate_id};

@@ -3,6 +3,7 @@
 mod buckets;
 mod client_ids;
 mod connector;
+mod dictionaries;
 mod error;
 mod link;
 mod put;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use qim_core::{ClientIdHash, ConversationKey, ScyllaUrl, UnixMillis};
+use qim_core::{ClientIdHash, ConversationKey, Decompressor, ScyllaUrl, UnixMillis};
 use tokio::time;
 
 use self::connector::Connector;
@@ -29,6 +30,7 @@ use super::{
 pub struct ScyllaArchive {
     timeout: Duration,
     connector: Arc<Connector>,
+    decompressor: Arc<Decompressor>,
 }
 
 impl ScyllaArchive {
@@ -42,7 +44,8 @@ impl ScyllaArchive {
             return Err(ArchiveError::Refused(format!("{:?} is not the name of a keyspace", url.keyspace)));
         }
         let ArchiveOptions { timeout } = options;
-        Ok(Self { timeout, connector: Arc::new(Connector::new(url, timeout)) })
+        let connector = Arc::new(Connector::new(url, timeout));
+        Ok(Self { timeout, connector, decompressor: Arc::default() })
     }
 
     /// Ends within the timeout, whatever the server does.
@@ -80,7 +83,7 @@ impl ArchiveStore for ScyllaArchive {
         if records.is_empty() {
             return Ok(PutReport::default());
         }
-        let rows = Row::all(records)?;
+        let rows = Row::all_with_dictionaries(self, records, &self.decompressor).await?;
         self.within(async {
             let link = self.connector.link().await?;
             put::put(&link, conversation, &rows, now).await
@@ -112,8 +115,11 @@ impl ArchiveStore for ScyllaArchive {
     ) -> Result<ArchivePage, ArchiveError> {
         self.within(async {
             let link = self.connector.link().await?;
-            let page = PageBuilder::new(conversation, range, direction, limit, now);
-            Ok(read::page(&link, page, conversation, direction, now).await?.page)
+            let read = |opener| {
+                let page = PageBuilder::new(conversation, range, direction, (limit, now), opener);
+                read::page(&link, page, conversation, direction, now)
+            };
+            Ok(page::with_dictionaries(self, &self.decompressor, read).await?.page)
         })
         .await
     }
@@ -126,9 +132,12 @@ impl ArchiveStore for ScyllaArchive {
     ) -> Result<Option<Earliest>, ArchiveError> {
         self.within(async {
             let link = self.connector.link().await?;
+            let link = &link;
             page::earliest(range, |rest| {
-                let page = PageBuilder::new(conversation, rest, Direction::Forwards, 1, now);
-                read::page(&link, page, conversation, Direction::Forwards, now)
+                page::with_dictionaries(self, &self.decompressor, move |opener| {
+                    let page = PageBuilder::new(conversation, rest, Direction::Forwards, (1, now), opener);
+                    read::page(link, page, conversation, Direction::Forwards, now)
+                })
             })
             .await
         })

@@ -13,6 +13,7 @@ macro_rules! statements {
 statements! {
     SETTINGS = "settings.sql",
     SCHEMA_1 = "schema_1.sql",
+    SCHEMA_2 = "schema_2.sql",
     SELECT_HEADER = "select_header.sql",
     SELECT_CONVERSATION = "select_conversation.sql",
     INSERT_CONVERSATION = "insert_conversation.sql",
@@ -27,6 +28,11 @@ statements! {
     SELECT_CLIENT_ID = "select_client_id.sql",
     DELETE_EXPIRED_RECORDS = "delete_expired_records.sql",
     DELETE_FORGOTTEN_CLIENT_IDS = "delete_forgotten_client_ids.sql",
+    SELECT_DICTIONARIES = "select_dictionaries.sql",
+    SELECT_DICTIONARY = "select_dictionary.sql",
+    INSERT_DICTIONARY = "insert_dictionary.sql",
+    RAISE_DICTIONARY = "raise_dictionary.sql",
+    DELETE_DICTIONARY = "delete_dictionary.sql",
 }
 
 #[cfg(test)]
