@@ -11,6 +11,7 @@ pub mod dictionary;
 mod endpoint;
 mod hash;
 mod ids;
+mod packed_text;
 mod payload;
 mod record;
 mod retention;

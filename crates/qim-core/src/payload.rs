@@ -178,8 +178,7 @@ impl Compressor {
     /// Says which dictionary payloads that expire are packed with from now on; `None`: without any.
     pub fn use_dictionary(&self, dictionary: Option<&Dictionary>) -> Result<(), DictionaryError> {
         let prepare = |dictionary: &Dictionary| {
-            let prepared =
-                CDict::try_create(dictionary.bytes(), LEVEL).ok_or(DictionaryError::Unusable)?;
+            let prepared = CDict::try_create(dictionary.bytes(), LEVEL).ok_or(DictionaryError::Unusable)?;
             Ok(Arc::new(Prepared { id: dictionary.id(), dictionary: prepared }))
         };
         let prepared = dictionary.map(prepare).transpose()?;

@@ -20,11 +20,11 @@ local function fingerprint_of(identity)
 end
 
 local function tombstone(record)
-  return '\0\0' .. string.sub(record, 3, 8) .. fingerprint_of(identity_of(record))
+  return '\0' .. string.sub(record, 2, 7) .. fingerprint_of(identity_of(record))
 end
 
 local function grave_fingerprint(value)
-  return string.sub(value, 9, 16)
+  return string.sub(value, 8, 15)
 end
 
 -- Hints and fingerprints of so many messages, as they stand in a string behind `skip` bytes.
