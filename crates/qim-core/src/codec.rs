@@ -3,7 +3,7 @@
 //! ```text
 //! offset  bytes
 //!      0      1  flags: class (bits 0-1), content type given (bit 2), form of the id (bits 3-4), form of the payload
-//!                (bits 5-6: as it is, zstd, zstd with a dictionary), 1 (bit 7: this format)
+//!                (bits 5-6: as it is, zstd, zstd with a dictionary; 3 is a stub, stub.rs), 1 (bit 7: this format)
 //!      1      6  created_at, ms, big-endian
 //!      7    1-7  expires_at: see below
 //!               sender, packed (packed_text.rs)
@@ -45,11 +45,12 @@ const ID_FORM_SHIFT: u8 = 3;
 const PAYLOAD_FORM_SHIFT: u8 = 5;
 const FORM_MASK: u8 = 0b11;
 const PAYLOAD_FORM_MAX: u8 = 2;
+pub(crate) const PAYLOAD_FORM_BITS: u8 = FORM_MASK << PAYLOAD_FORM_SHIFT;
 /// Up to the first byte of `expires_at`.
 const HEADER_BYTES: usize = 7;
 /// With nothing in any field. `is_record` in conversation.lua goes by it, so that a date of 7 bytes fits.
-const RECORD_BYTES_MIN: usize = HEADER_BYTES + 3 + CHECKSUM_BYTES;
-const CHECKSUM_BYTES: usize = 4;
+pub(crate) const RECORD_BYTES_MIN: usize = HEADER_BYTES + 3 + CHECKSUM_BYTES;
+pub(crate) const CHECKSUM_BYTES: usize = 4;
 const DAY_MS: u64 = 86_400_000;
 /// From here on a number of days takes two bytes, the first of which is not below it.
 const LONG_DAYS: u64 = 240;
@@ -187,16 +188,28 @@ pub fn decode(conversation: &ConversationKey, bytes: &Bytes) -> Result<StoredMes
 /// What tells one message of a conversation from another, as its record holds it: the form of the id, and sender and id.
 /// Of a record that [`encode`] made. The same in `identity_of` in conversation.lua.
 pub fn identity(record: &[u8]) -> (u8, &[u8]) {
-    let form = record[0] >> ID_FORM_SHIFT & FORM_MASK;
-    let from = HEADER_BYTES
+    (id_form(record), &record[sender_at(record)..front_len(record)])
+}
+
+/// Bytes up to and including the id, of a record that [`encode`] made.
+pub(crate) fn front_len(record: &[u8]) -> usize {
+    let from = sender_at(record);
+    let id = from + packed_text::packed_len(record[from]);
+    let is_text = id_form(record) == IdForm::Text as u8;
+    id + if is_text { packed_text::packed_len(record[id]) } else { 16 }
+}
+
+fn id_form(record: &[u8]) -> u8 {
+    record[0] >> ID_FORM_SHIFT & FORM_MASK
+}
+
+fn sender_at(record: &[u8]) -> usize {
+    HEADER_BYTES
         + match record[HEADER_BYTES] {
             DATE_FOLLOWS => 7,
             days if u64::from(days) >= LONG_DAYS => 2,
             _ => 1,
-        };
-    let id = from + packed_text::packed_len(record[from]);
-    let id_bytes = if form == IdForm::Text as u8 { packed_text::packed_len(record[id]) } else { 16 };
-    (form, &record[from..id + id_bytes])
+        }
 }
 
 enum PackedId<'a> {
@@ -257,7 +270,7 @@ fn push_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-fn checksum(conversation: &ConversationKey, bytes: &[u8]) -> u32 {
+pub(crate) fn checksum(conversation: &ConversationKey, bytes: &[u8]) -> u32 {
     let mut crc = crc32fast::Hasher::new();
     crc.update(&conversation.stable_hash().to_be_bytes());
     crc.update(bytes);

@@ -15,6 +15,7 @@ mod packed_text;
 mod payload;
 mod record;
 mod retention;
+pub mod stub;
 mod ttl;
 
 pub use class::{RetentionClass, UnknownClass};

@@ -2,11 +2,12 @@
 -- others. At most 512 messages a call.
 --
 -- KEYS  one for each conversation: its list. The other keys it may take are named after that one and carry its tag:
---       "f:..." beside it, and msghistorygc, unarchived, trim, stats and idle of its shard
+--       "f:..." and "l:..." beside it, and msghistorygc, unarchived, trim, stats and idle of its shard
 -- ARGV  1 now, ms
---       then for each conversation: what it is about (SPEC below), and its records, in order of created_at
---       SPEC, big-endian: number of records H, the floor that must still stand I6 or 0 for any, for each record its
---       hint of 2 bytes, for each its fingerprint of 8 (fingerprints.lua), and where one has to be registered for GC
+--       then for each conversation: what it is about (SPEC below), its records, in order of created_at, and the pieces of
+--       those of them that are stubs (pieces.lua)
+--       SPEC, big-endian: number of records H, of pieces I3, the floor that must still stand I6 or 0 for any, for each
+--       record its hint of 2 bytes, for each its fingerprint of 8 (fingerprints.lua), and where one has to be registered for GC
 --       (SPEC A18) for each its expires_at, I6, or 0
 -- Returns for each conversation the seq of the first or, with nothing changed in it,
 --   {'known', i, seq, value, ...}  messages (from 1) that were committed before, and what stands there ('' where it
@@ -15,8 +16,10 @@
 --   {'floor', seq}                 the floor moved
 --   {'corrupt', reason}
 --   {'error', text}                Redis refused a write
-local SPEC_BYTES = 8
+local SPEC, SPEC_BYTES = '>HI3I6', 11
 local now = ARGV[1]
+-- The lists of pieces of the conversation at hand, once they are stored.
+local stored = {}
 
 -- Of the conversation with this list: what the names of its shard's keys begin with, and its storage id.
 local function names(key)
@@ -47,6 +50,27 @@ local function known(h, key, ids, a)
     end
   end
   return reply
+end
+
+-- The pieces, from ARGV[p], of those records from ARGV[a] that are stubs, and get the seqs from `first`.
+local function push_pieces(key, first, a, count, p, pieces)
+  local stop = p + pieces
+  for i = 0, count - 1 do
+    local value = ARGV[a + i]
+    if is_stub(value) then
+      local from, missing = p, record_bytes(value)
+      while missing > 0 and p < stop do
+        missing = missing - #ARGV[p]
+        p = p + 1
+      end
+      assert(missing == 0, 'the pieces are not as long as their stub says')
+      local name = pieces_key(key, first + i)
+      -- Nothing is there, unless somebody else deleted the conversation.
+      redis.call('DEL', name)
+      stored[#stored + 1] = name
+      redis.call('RPUSH', name, unpack(ARGV, from, p - 1))
+    end
+  end
 end
 
 -- The records from ARGV[a], and the header behind them; answers how long the list is then.
@@ -86,9 +110,9 @@ local function register_conversation(key, h, oldest)
   end
 end
 
--- The records of one conversation stand from ARGV[a]. `packed` is its header, off the list, or false.
+-- The records of one conversation stand from ARGV[a], and behind them their pieces. `packed` is its header, off the list, or false.
 local function commit(key, packed, spec, a)
-  local count, floor = struct.unpack('>HI6', spec)
+  local count, pieces, floor = struct.unpack(SPEC, spec)
   local h, reason
   if packed then
     h, reason = parse_header(packed)
@@ -117,6 +141,9 @@ local function commit(key, packed, spec, a)
   end
   h.created = count == 1 and oldest or created_at(ARGV[a + count - 1])
   remember(h, key, ids)
+  if pieces > 0 then
+    push_pieces(key, first, a, count, a + count, pieces)
+  end
   if push(key, h, a, count) ~= places(h) + 1 then
     redis.call('LTRIM', key, 0, -count - 2)
     return { 'corrupt', WRONG_LENGTH }
@@ -133,8 +160,21 @@ local function commit(key, packed, spec, a)
   return first
 end
 
+-- The header of a conversation whose new records are not in its list, and their pieces.
+local function take_back(key, packed)
+  if packed then
+    redis.call('RPUSH', key, packed)
+  end
+  if #stored > 0 then
+    redis.call('DEL', unpack(stored))
+  end
+end
+
 -- What goes wrong in one conversation is answered for that one.
 local function attempt(key, ...)
+  if #stored > 0 then
+    stored = {}
+  end
   local packed = redis.pcall('RPOP', key)
   if type(packed) == 'table' then
     local foreign = string.find(packed.err, 'WRONGTYPE', 1, true)
@@ -144,8 +184,10 @@ local function attempt(key, ...)
   if not done then
     reply = { 'error', type(reply) == 'table' and reply.err or tostring(reply) }
   end
-  if packed and type(reply) == 'table' and string.byte(redis.call('LINDEX', key, -1) or '') ~= LAYOUT then
-    redis.call('RPUSH', key, packed)
+  if (packed or #stored > 0) and type(reply) == 'table' then
+    if string.byte(redis.call('LINDEX', key, -1) or '') ~= LAYOUT then
+      take_back(key, packed)
+    end
   end
   return reply
 end
@@ -153,12 +195,12 @@ end
 local replies, committed, a = {}, 0, 2
 for k = 1, #KEYS do
   local spec = ARGV[a]
-  local count = struct.unpack('>H', spec)
+  local count, pieces = struct.unpack(SPEC, spec)
   replies[k] = attempt(KEYS[k], spec, a + 1)
   if type(replies[k]) == 'number' then
     committed = committed + count
   end
-  a = a + 1 + count
+  a = a + 1 + count + pieces
 end
 if committed > 0 then
   -- Only the sum over all shards means something (src/hot/stats.rs): one is as good as another.

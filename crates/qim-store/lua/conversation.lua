@@ -1,8 +1,8 @@
 -- Prelude of every script: how a conversation is laid out in Redis. The registry (src/hot/scripts.rs) puts this file,
 -- behind idle.lua, before each of the others; src/hot/layout.rs reads the same layout in Rust.
 --
--- A conversation is one list. Element i, from 0, is what stands at seq floor + i: a record (crates/qim-core/src/codec.rs)
--- or, where one was collected, a tombstone of 15 bytes: a zero, the record's created_at, 6 bytes big-endian, at the place
+-- A conversation is one list. Element i, from 0, is what stands at seq floor + i: a record (crates/qim-core/src/codec.rs),
+-- where that is large a stub, which is a record to all that is here (pieces.lua), or, where one was collected, a tombstone of 15 bytes: a zero, the record's created_at, 6 bytes big-endian, at the place
 -- where a record has it too, and its fingerprint (fingerprints.lua). The last element is the header: there a commit
 -- takes it off and puts it back with the new records, and a reader of the newest records gets it with them.
 --

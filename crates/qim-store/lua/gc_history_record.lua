@@ -1,7 +1,7 @@
 -- Collects expired records of conversations of one shard whose entries in the expiry index are due (SPEC A9, A17). A
 -- collected record leaves a tombstone, so that its seq and the fingerprint of its client id stay known in the hot window.
 --
--- KEYS  1 msghistorygc  2 set aside  3 stats  4 idle  then the list of each conversation
+-- KEYS  1 msghistorygc  2 set aside  3 stats  4 idle  then the list of each conversation; it may take "l:..." beside that
 -- ARGV  1 now, ms  then for each conversation: storage id, number of seqs, seqs
 -- Returns one result for each seq, in their order:
 --   1  collected
@@ -53,6 +53,9 @@ local function collect(key, h, reason, seq, member, date)
     return set_aside(member, 'the record and its entry have different dates')
   end
   redis.call('LSET', key, seq - h.floor, tombstone(value))
+  if is_stub(value) then
+    redis.call('UNLINK', pieces_key(key, seq))
+  end
   done[#done + 1] = member
   return 1
 end

@@ -3,7 +3,8 @@
 -- KEYS  1 conversation  2 idle
 -- ARGV  1 storage id  2 'after' | 'before' | 'unarchived'  3 seq  4 limit, at most 512  5 now, ms
 -- 'after' reads up from seq + 1, 'unarchived' from archived + 1; 'before' the seqs just below seq. Seqs below the floor
--- are left out, and so is what goes beyond 3 MiB (but never the first).
+-- are left out, and so is what goes beyond 3 MiB (but never the first). A stub counts for its record: whoever asks reads
+-- the pieces next.
 -- Returns {} where there is no conversation, else
 --   {header, lowest readable seq or 0, seq up to which that was looked for, seq of the first value, {value, ...}, {value, ...}, ...}
 -- or {'corrupt', reason}.
@@ -63,7 +64,7 @@ end
 local function bytes_of(values)
   local bytes = 0
   for i = 1, #values do
-    bytes = bytes + #values[i]
+    bytes = bytes + record_bytes(values[i])
   end
   return bytes
 end
@@ -82,7 +83,7 @@ while a <= b do
   end
   bytes = bytes + bytes_of(chunk)
   while bytes > BYTES_MAX and count + #chunk > 1 do
-    bytes = bytes - #table.remove(chunk, backwards and 1 or #chunk)
+    bytes = bytes - record_bytes(table.remove(chunk, backwards and 1 or #chunk))
     a, b = 1, 0
   end
   count = count + #chunk

@@ -3,7 +3,7 @@
 -- copy is durable or it has expired (SPEC A20): `archived` says so, and the archiver has read the copies back.
 --
 -- KEYS  1 conversation  2 fingerprints  3 msghistorygc  4 unarchived  5 trim  6 stats  7 lease
---       8 idle
+--       8 idle  and it may take "l:..." beside the conversation
 -- ARGV  1 storage id  2 fencing token  3 now, ms  4 cutoff: created_at of the youngest to go, ms
 --       5 the highest seq that may go  6 the floor that must still stand
 --       7 the score in the trim index of a conversation whose front is due and may not go yet
@@ -41,7 +41,7 @@ end
 -- Not the header, even where `upto` is above the last.
 local width = math.min(MAX, upto - h.floor + 1, places(h))
 local values = width > 0 and redis.call('LRANGE', KEYS[1], 0, width - 1) or {}
-local removed, collected, entries = 0, 0, {}
+local removed, collected, entries, pieces = 0, 0, {}, {}
 for i = 1, #values do
   local seq = h.floor + removed
   if not may_go(values[i], seq) then
@@ -50,8 +50,13 @@ for i = 1, #values do
   removed = removed + 1
   if is_tombstone(values[i]) then
     collected = collected + 1
-  elseif expires_at(values[i]) ~= 0 then
-    entries[#entries + 1] = ARGV[1] .. '\0' .. string.format('%.0f', seq)
+  else
+    if expires_at(values[i]) ~= 0 then
+      entries[#entries + 1] = ARGV[1] .. '\0' .. string.format('%.0f', seq)
+    end
+    if is_stub(values[i]) then
+      pieces[#pieces + 1] = pieces_key(KEYS[1], seq)
+    end
   end
 end
 
@@ -62,6 +67,9 @@ if removed > 0 then
   h.tombstones = h.tombstones - collected
   if #entries > 0 then
     redis.call('ZREM', KEYS[3], unpack(entries))
+  end
+  if #pieces > 0 then
+    redis.call('UNLINK', unpack(pieces))
   end
   if h.floor > h.last then
     redis.call('DEL', KEYS[1], KEYS[2])

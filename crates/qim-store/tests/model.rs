@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use qim_core::{Compression, ConversationKey, RetentionClass, UnixMillis};
+use qim_core::{Compression, ConversationKey, RetentionClass, UnixMillis, stub};
 use qim_store::TieredMessageStore;
 use qim_store::hot::{Draft, Marks};
 use qim_store::tiered::{Position, PullRequest, TieredDraft};
@@ -16,6 +16,10 @@ use support::*;
 const CONVERSATIONS: usize = 3;
 /// A retry is made of what can be read still, or of what is younger than this: both are always recognised.
 const SURELY_HOT: Duration = Duration::from_hours(24 * 6);
+
+/// Every so many messages have a payload that is kept in pieces.
+const LARGE_EACH: u32 = 16;
+const LARGE_BYTES: usize = 20_000;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -101,7 +105,11 @@ impl World {
 
     fn new_draft(&mut self, class: RetentionClass, created_at: UnixMillis) -> Draft {
         self.next_id += 1;
-        draft(&format!("id-{}", self.next_id), class, created_at)
+        let mut draft = draft(&format!("id-{}", self.next_id), class, created_at);
+        if self.next_id.is_multiple_of(LARGE_EACH) {
+            draft.payload = noise(self.next_id, LARGE_BYTES);
+        }
+        draft
     }
 
     async fn step(&mut self, step: &Step) {
@@ -201,6 +209,22 @@ impl World {
             );
             assert_eq!(marks.last, log.len() as u64);
         }
+        self.check_pieces().await;
+    }
+
+    /// There are pieces for each stub and for nothing else.
+    async fn check_pieces(&self) {
+        let mut raw = raw(&self.tiers.redis).await;
+        let keys = async |raw: &mut redis::aio::MultiplexedConnection, pattern: &str| -> Vec<String> {
+            redis::cmd("KEYS").arg(pattern).query_async(raw).await.unwrap()
+        };
+        let mut stubs = 0;
+        for list in keys(&mut raw, "qim:*:c:*").await {
+            let values: Vec<Vec<u8>> =
+                redis::cmd("LRANGE").arg(list).arg(0).arg(-1).query_async(&mut raw).await.unwrap();
+            stubs += values.iter().filter(|value| stub::is_stub(value)).count();
+        }
+        assert_eq!(keys(&mut raw, "qim:*:l:*").await.len(), stubs);
     }
 
     async fn read_all(&self, key: &ConversationKey, log: &[Acknowledged]) -> (Vec<u64>, u64) {

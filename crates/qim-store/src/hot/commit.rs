@@ -8,6 +8,7 @@ use redis::Value;
 
 use super::fingerprint::Fingerprint;
 use super::group::{EncodedMessage, Job};
+use super::pieces::stub_for;
 use super::{HotError, HotValue, RedisMessageStore, SCRIPT_RECORDS_MAX, corrupt};
 
 /// How often a commit is tried again when another writer changed the conversation between two tries.
@@ -95,9 +96,18 @@ struct Pending<'a> {
     message: StoredMessage,
 }
 
+/// A draft that was committed before.
+struct Known<V> {
+    /// Among those pending.
+    position: usize,
+    seq: u64,
+    /// What stands there; `None` where it was collected.
+    value: Option<V>,
+}
+
 enum Reply {
     Committed(u64),
-    Known(Vec<(usize, u64, Vec<u8>)>),
+    Known(Vec<Known<Vec<u8>>>),
     OlderThan(UnixMillis),
 }
 
@@ -142,7 +152,8 @@ impl RedisMessageStore {
             match self.call_commit(conversation, &pending, now, floor).await? {
                 Reply::OlderThan(date) => not_before = date,
                 Reply::Known(known) => {
-                    self.learn_for(conversation, known.iter().map(|(_, _, value)| value)).await?;
+                    let Some(known) = self.complete_known(conversation, known).await? else { continue };
+                    self.learn_for(known.iter().filter_map(|known| known.value.as_ref())).await?;
                     settle_known(conversation, known, &self.decompressor, &mut pending, &mut answers)?;
                 }
                 Reply::Committed(first) => {
@@ -221,6 +232,7 @@ impl RedisMessageStore {
             let record = codec::encode(conversation, message);
             EncodedMessage {
                 collect_at: self.gc_date(message),
+                stub: stub_for(conversation, &record),
                 fingerprint: Fingerprint::of(&record),
                 record,
             }
@@ -228,6 +240,26 @@ impl RedisMessageStore {
         let job = Job { keys: self.keys(conversation), now, floor, messages: encoded.collect() };
         let reply = self.group.submit(job).await?;
         parse_reply(conversation, reply)
+    }
+
+    /// With what is in pieces; `None` where that was removed meanwhile: then the script has another answer.
+    async fn complete_known(
+        &self,
+        conversation: &ConversationKey,
+        known: Vec<Known<Vec<u8>>>,
+    ) -> Result<Option<Vec<Known<HotValue>>>, HotError> {
+        let mut completed = Vec::with_capacity(known.len());
+        for Known { position, seq, value } in known {
+            let value = match value {
+                None => None,
+                Some(value) => match self.complete_one(conversation, seq, value).await? {
+                    None => return Ok(None),
+                    value => value,
+                },
+            };
+            completed.push(Known { position, seq, value });
+        }
+        Ok(Some(completed))
     }
 
     /// When GC has to collect the record; `None` where it never expires, or where trimming comes first (SPEC A18).
@@ -246,18 +278,18 @@ fn dates<P>(message: &Message<P>) -> Dates {
 /// Answers the drafts that the script found committed, and takes them off the list.
 fn settle_known(
     conversation: &ConversationKey,
-    known: Vec<(usize, u64, Vec<u8>)>,
+    known: Vec<Known<HotValue>>,
     decompressor: &Decompressor,
     pending: &mut Vec<Pending<'_>>,
     answers: &mut [Option<Committed>],
 ) -> Result<(), CommitError> {
-    for (position, seq, value) in known {
+    for Known { position, seq, value } in known {
         let (index, draft) = (pending[position].index, pending[position].draft);
-        if value.is_empty() {
+        let Some(value) = value else {
             answers[index] = Some(Committed { seq, duplicate: true, dates: None });
             continue;
-        }
-        let found = match HotValue::parse(conversation, seq, value) {
+        };
+        let found = match value {
             HotValue::Record(found) => found.message.open(decompressor).ok(),
             HotValue::Collected { .. } | HotValue::Damaged { .. } => None,
         };
@@ -292,7 +324,9 @@ fn parse_reply(conversation: &ConversationKey, reply: Value) -> Result<Reply, Co
             let mut known = Vec::new();
             while let Ok(position) = next() {
                 let position: usize = read(position)?;
-                known.push((position - 1, read(next()?)?, read(next()?)?));
+                let (seq, value) = (read(next()?)?, read::<Vec<u8>>(next()?)?);
+                let value = Some(value).filter(|value| !value.is_empty());
+                known.push(Known { position: position - 1, seq, value });
             }
             Ok(Reply::Known(known))
         }

@@ -176,13 +176,12 @@ impl RedisMessageStore {
         Ok(true)
     }
 
-    /// Reads the dictionaries that these stored values need and that are not known yet.
+    /// Reads the dictionaries that these values need and that are not known yet.
     pub(super) async fn learn_for<'a>(
         &self,
-        conversation: &ConversationKey,
-        values: impl Iterator<Item = &'a Vec<u8>>,
+        values: impl Iterator<Item = &'a HotValue>,
     ) -> Result<(), HotError> {
-        let needed = |value: &Vec<u8>| match HotValue::parse(conversation, 0, value.clone()) {
+        let needed = |value: &HotValue| match value {
             HotValue::Record(record) => record.message.payload.dictionary(),
             HotValue::Collected { .. } | HotValue::Damaged { .. } => None,
         };

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use super::connection::Connection;
 use super::fingerprint::Fingerprint;
 use super::keys::ConversationKeys;
+use super::pieces::pieces;
 use super::scripts::Scripts;
 use super::{HotError, SCRIPT_RECORDS_MAX};
 
@@ -35,15 +36,31 @@ pub(super) struct EncodedMessage {
     /// When GC has to collect the record; `None`: never, or trimming comes first.
     pub(super) collect_at: Option<UnixMillis>,
     pub(super) record: Vec<u8>,
+    /// What is stored in the record's place, where it is kept in pieces.
+    pub(super) stub: Option<Vec<u8>>,
     pub(super) fingerprint: Fingerprint,
 }
 
+impl EncodedMessage {
+    fn in_place(&self) -> &[u8] {
+        self.stub.as_deref().unwrap_or(&self.record)
+    }
+}
+
 impl Job {
+    /// Of all records that are kept so.
+    fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let large = self.messages.iter().filter(|message| message.stub.is_some());
+        large.flat_map(|message| pieces(&message.record))
+    }
+
     /// All but the records: `SPEC` in `commit_messages.lua`.
     fn spec(&self) -> Vec<u8> {
-        let mut spec = Vec::with_capacity(8 + 16 * self.messages.len());
+        let mut spec = Vec::with_capacity(11 + 16 * self.messages.len());
         let count = u16::try_from(self.messages.len()).expect("at most 512 messages");
         spec.extend_from_slice(&count.to_be_bytes());
+        let pieces = u32::try_from(self.pieces().count()).expect("at most 512 messages");
+        spec.extend_from_slice(&pieces.to_be_bytes()[1..]);
         push_u48(&mut spec, self.floor.unwrap_or(0));
         for message in &self.messages {
             spec.extend_from_slice(message.fingerprint.hint());
@@ -149,7 +166,10 @@ impl GroupCommit {
         for Waiting { job, .. } in &group {
             call.arg(job.spec());
             for message in &job.messages {
-                call.arg(&message.record[..]);
+                call.arg(message.in_place());
+            }
+            for piece in job.pieces() {
+                call.arg(piece);
             }
         }
         let replies = self.connection.evalsha(script, &call).await;

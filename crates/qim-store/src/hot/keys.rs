@@ -87,6 +87,11 @@ impl ConversationKeys {
     pub(super) fn fingerprints(&self) -> String {
         self.shard.named(&format!("f:{}", self.id))
     }
+
+    /// The pieces of a large record. Scripts make this name as well.
+    pub(super) fn pieces(&self, seq: u64) -> String {
+        self.shard.named(&format!("l:{}\0{seq}", self.id))
+    }
 }
 
 /// `storage id NUL seq`: what names a record in an index.
@@ -105,7 +110,8 @@ mod tests {
         let conversation = ConversationKey::new(TenantId::default(), "conv-1").unwrap();
         let keys = ConversationKeys::new(ShardCount::DEFAULT, &conversation);
         let tag = format!("qim:{{{}}}:", ShardCount::DEFAULT.shard_of(&conversation));
-        for key in [keys.records(), keys.fingerprints(), keys.shard.gc(), keys.shard.lease()] {
+        for key in [keys.records(), keys.fingerprints(), keys.pieces(1), keys.shard.gc(), keys.shard.lease()]
+        {
             assert!(key.starts_with(&tag), "{key}");
         }
     }

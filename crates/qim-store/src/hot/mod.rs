@@ -16,6 +16,7 @@ mod keys;
 mod layout;
 mod lease;
 mod page;
+mod pieces;
 mod sample;
 mod scripts;
 mod stats;

@@ -1,4 +1,4 @@
-use qim_core::{ConversationKey, UnixMillis};
+use qim_core::{ConversationKey, UnixMillis, stub};
 use redis::Value;
 
 use super::commit::read;
@@ -8,8 +8,12 @@ use super::{HotError, HotValue, Marks, RedisMessageStore, corrupt};
 /// Above every seq.
 const SEQ_MAX: u64 = 1 << 48;
 /// Records that are read without a script, which would see to it that they are not too many bytes: so many of the largest
-/// that `QIM_PAYLOAD_BYTES_MAX` allows by default are 4 MiB.
+/// that are not in pieces are 1 MiB.
 const DIRECT_LIMIT_MAX: usize = 64;
+/// Of a page, those of records in pieces included; but at least one record. The same in `read_page.lua`.
+const BYTES_MAX: usize = 3 * 1024 * 1024;
+/// How often a page is read whose large records are removed while it is.
+const ATTEMPTS_MAX: usize = 8;
 
 /// Where a page of the hot tier starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +45,21 @@ impl HotPage {
         Self { marks: Marks::NEW, first_readable: None, looked_to: 0, values: Vec::new() };
 }
 
+/// A page as it is stored: stubs in place of large records.
+pub(super) struct RawPage {
+    marks: Marks,
+    first_readable: Option<u64>,
+    looked_to: u64,
+    /// The seq of the first value.
+    pub(super) first: u64,
+    pub(super) values: Vec<Vec<u8>>,
+}
+
+impl RawPage {
+    const EMPTY: Self =
+        Self { marks: Marks::NEW, first_readable: None, looked_to: 0, first: 1, values: Vec::new() };
+}
+
 impl RedisMessageStore {
     /// Reads up to `limit` (at most 512) places of a conversation and its marks, as they were at one moment.
     pub async fn read_page(
@@ -50,6 +69,24 @@ impl RedisMessageStore {
         limit: usize,
         now: UnixMillis,
     ) -> Result<HotPage, HotError> {
+        for _ in 0..ATTEMPTS_MAX {
+            let RawPage { marks, first_readable, looked_to, first, values } =
+                self.read_raw(conversation, start, limit, now).await?;
+            if let Some(values) = self.complete(conversation, first, values).await? {
+                return Ok(HotPage { marks, first_readable, looked_to, values });
+            }
+        }
+        Err(HotError::Unavailable("records are removed faster than they can be read".into()))
+    }
+
+    /// As [`Self::read_page`]; the pieces of large records are not read.
+    pub(super) async fn read_raw(
+        &self,
+        conversation: &ConversationKey,
+        start: PageStart,
+        limit: usize,
+        now: UnixMillis,
+    ) -> Result<RawPage, HotError> {
         let (mode, seq) = match start {
             PageStart::After(seq) => ("after", seq),
             PageStart::Before(seq) => ("before", seq),
@@ -80,7 +117,7 @@ impl RedisMessageStore {
         conversation: &ConversationKey,
         limit: usize,
         now: UnixMillis,
-    ) -> Result<Option<HotPage>, HotError> {
+    ) -> Result<Option<RawPage>, HotError> {
         let mut range = redis::cmd("LRANGE");
         range.arg(self.keys(conversation).records()).arg(-1 - limit.cast_signed()).arg(-1);
         let mut values: Vec<Vec<u8>> = match self.connection.command(&range).await {
@@ -96,13 +133,13 @@ impl RedisMessageStore {
         if !first_is_readable || values.len() as u64 != places.min(limit as u64) {
             return Ok(None);
         }
-        let first = marks.last + 1 - values.len() as u64;
-        let values = (first..).zip(values).map(|(seq, value)| HotValue::parse(conversation, seq, value));
-        Ok(Some(HotPage {
+        values.drain(..values.len() - fitting(&values));
+        Ok(Some(RawPage {
             marks,
             first_readable: Some(live).filter(|live| *live <= marks.last),
             looked_to: live.min(marks.last),
-            values: values.collect(),
+            first: marks.last + 1 - values.len() as u64,
+            values,
         }))
     }
 
@@ -127,6 +164,16 @@ impl RedisMessageStore {
     }
 }
 
+/// How many of the last values fit on a page, at least one.
+fn fitting(values: &[Vec<u8>]) -> usize {
+    let mut bytes = 0;
+    let fits = values.iter().rev().take_while(|value| {
+        bytes += stub::announced_len(value);
+        bytes <= BYTES_MAX
+    });
+    fits.count().max(1).min(values.len())
+}
+
 /// The marks; an error where the reply says why there are none.
 fn parse_marks(
     conversation: &ConversationKey,
@@ -140,9 +187,9 @@ fn parse_marks(
     Ok(header.marks)
 }
 
-fn parse_page(conversation: &ConversationKey, reply: Vec<Value>) -> Result<HotPage, HotError> {
+fn parse_page(conversation: &ConversationKey, reply: Vec<Value>) -> Result<RawPage, HotError> {
     if reply.is_empty() {
-        return Ok(HotPage::EMPTY);
+        return Ok(RawPage::EMPTY);
     }
     let mut reply = reply.into_iter();
     let mut next = || reply.next().ok_or_else(|| HotError::Refused("read_page: short reply".into()));
@@ -153,9 +200,8 @@ fn parse_page(conversation: &ConversationKey, reply: Vec<Value>) -> Result<HotPa
     let mut values = Vec::new();
     for chunk in reply {
         for value in read::<Vec<Value>>(chunk)? {
-            let seq = first + values.len() as u64;
-            values.push(HotValue::parse(conversation, seq, read(value)?));
+            values.push(read(value)?);
         }
     }
-    Ok(HotPage { marks, first_readable, looked_to, values })
+    Ok(RawPage { marks, first_readable, looked_to, first, values })
 }

@@ -5,6 +5,7 @@ use redis::Script;
 const LINEAR_HASHING: &str = include_str!("../../lua/linear_hashing.lua");
 const IDLE: &str = include_str!("../../lua/idle.lua");
 const CONVERSATION: &str = include_str!("../../lua/conversation.lua");
+const PIECES: &str = include_str!("../../lua/pieces.lua");
 const FINGERPRINTS: &str = include_str!("../../lua/fingerprints.lua");
 
 /// For what gives memory back or costs next to none: runs at the memory limit too, since waiting would make it worse.
@@ -33,7 +34,8 @@ pub(super) struct Scripts {
 impl Scripts {
     pub(super) fn new() -> Self {
         let script = |flags: &str, act: &str| {
-            Script::new(&format!("{flags}\n{LINEAR_HASHING}\n{IDLE}\n{CONVERSATION}\n{FINGERPRINTS}\n{act}"))
+            let prelude = [LINEAR_HASHING, IDLE, CONVERSATION, PIECES, FINGERPRINTS].join("\n");
+            Script::new(&format!("{flags}\n{prelude}\n{act}"))
         };
         let shrinks = |act: &str| script(ALSO_AT_THE_MEMORY_LIMIT, act);
         let reads = |act: &str| script(READS_ONLY, act);

@@ -95,7 +95,8 @@ impl RedisMessageStore {
         Ok((fullest.0, Some(fullest.1).filter(|limit| *limit > 0)))
     }
 
-    /// Memory that one conversation takes, with all that belongs to it but its index entries, in bytes.
+    /// Memory that one conversation takes, with all that belongs to it but its index entries and the pieces of
+    /// large records (to find those takes a look at every record), in bytes.
     pub async fn conversation_bytes(&self, conversation: &ConversationKey) -> Result<u64, HotError> {
         let keys = self.keys(conversation);
         let mut bytes = 0;

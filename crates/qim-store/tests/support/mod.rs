@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use qim_core::{
     ConversationKey, DEFAULT_CONTENT_TYPE, RetentionClass, RetentionDays, ShardCount, TenantId, UnixMillis,
 };
@@ -51,6 +52,18 @@ pub(crate) fn draft(id: &str, class: RetentionClass, created_at: UnixMillis) -> 
         payload: format!("body of {id}").into_bytes().into(),
         created_at,
     }
+}
+
+/// Bytes that do not compress, another sequence for each seed (xorshift).
+pub(crate) fn noise(seed: u32, len: usize) -> Bytes {
+    let mut state = u64::from(seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let next = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_be_bytes()[3]
+    };
+    std::iter::repeat_with(next).take(len).collect()
 }
 
 /// Drafts `from..to` of class default, one a millisecond, the last of them at `last`.
