@@ -138,7 +138,7 @@ impl Scale {
             idle_conversations: 100_000,
             idle_window: Duration::from_secs(20),
             import_messages: 1_000_000,
-            large_payloads: 200,
+            large_payloads: 1000,
         }
     }
 

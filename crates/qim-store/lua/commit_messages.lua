@@ -7,8 +7,8 @@
 --       then for each conversation: what it is about (SPEC below), its records, in order of created_at, and the pieces of
 --       those of them that are stubs (pieces.lua)
 --       SPEC, big-endian: number of records H, of pieces I3, the floor that must still stand I6 or 0 for any, for each
---       record its hint of 2 bytes, for each its fingerprint of 8 (fingerprints.lua), and where one has to be registered for GC
---       (SPEC A18) for each its expires_at, I6, or 0
+--       record its hint of 2 bytes, for each its fingerprint of 8 (fingerprints.lua), and where one has to be
+--       registered for GC (SPEC A18) for each its expires_at, I6, or 0
 -- Returns for each conversation the seq of the first or, with nothing changed in it,
 --   {'known', i, seq, value, ...}  messages (from 1) that were committed before, and what stands there ('' where it
 --                                  was collected)
@@ -110,7 +110,8 @@ local function register_conversation(key, h, oldest)
   end
 end
 
--- The records of one conversation stand from ARGV[a], and behind them their pieces. `packed` is its header, off the list, or false.
+-- The records of one conversation stand from ARGV[a], and behind them their pieces. `packed` is its header, off the list,
+-- or false.
 local function commit(key, packed, spec, a)
   local count, pieces, floor = struct.unpack(SPEC, spec)
   local h, reason

@@ -2,9 +2,10 @@
 -- behind idle.lua, before each of the others; src/hot/layout.rs reads the same layout in Rust.
 --
 -- A conversation is one list. Element i, from 0, is what stands at seq floor + i: a record (crates/qim-core/src/codec.rs),
--- where that is large a stub, which is a record to all that is here (pieces.lua), or, where one was collected, a tombstone of 15 bytes: a zero, the record's created_at, 6 bytes big-endian, at the place
--- where a record has it too, and its fingerprint (fingerprints.lua). The last element is the header: there a commit
--- takes it off and puts it back with the new records, and a reader of the newest records gets it with them.
+-- or the stub of a large one, which counts as a record (pieces.lua), or, where one was collected, a tombstone of 15 bytes:
+-- a zero, the record's created_at, 6 bytes big-endian, at the place where a record has it too, and its fingerprint
+-- (fingerprints.lua). The last element is the header: there a commit takes it off and puts it back with the new records,
+-- and a reader of the newest records gets it with them.
 --
 -- Header, big-endian: layout B (1, which no record begins with), last I5, floor I5, archived I5, live I5, created_at of
 -- the last I6, tombstones I3, expires_at of the record at `live` I6 (0: never), buckets H. Then without buckets a hint of

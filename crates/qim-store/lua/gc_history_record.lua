@@ -1,7 +1,7 @@
 -- Collects expired records of conversations of one shard whose entries in the expiry index are due (SPEC A9, A17). A
 -- collected record leaves a tombstone, so that its seq and the fingerprint of its client id stay known in the hot window.
 --
--- KEYS  1 msghistorygc  2 set aside  3 stats  4 idle  then the list of each conversation; it may take "l:..." beside that
+-- KEYS  1 msghistorygc  2 set aside  3 stats  4 idle  then the list of each conversation; it may take "l:..." beside it
 -- ARGV  1 now, ms  then for each conversation: storage id, number of seqs, seqs
 -- Returns one result for each seq, in their order:
 --   1  collected
