@@ -191,7 +191,7 @@ fn flags_of_the_future_are_refused() {
     for flag in [0b0110_0000, 0b0001_1000] {
         let mut body = record[..record.len() - CHECKSUM_BYTES].to_vec();
         body[0] |= flag;
-        assert_eq!(decode(&conversation(), &sealed(body)), Err(CodecError::UnknownFlags(129 | flag)));
+        assert_eq!(decode(&conversation(), &sealed(body)), Err(CodecError::UnknownFlags(0b1000_0001 | flag)));
     }
 }
 
