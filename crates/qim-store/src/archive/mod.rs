@@ -1,6 +1,7 @@
 //! The archive tier: where records stay until their date once they have left the hot window.
 
 mod cql;
+mod id_chunks;
 mod page;
 mod row;
 mod sqlite;

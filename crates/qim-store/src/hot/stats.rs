@@ -52,6 +52,21 @@ impl RedisMessageStore {
             .await
     }
 
+    /// Records ever committed to these shards. One command a shard.
+    pub async fn committed(&self, shards: impl Iterator<Item = u16>) -> Result<u64, HotError> {
+        stream::iter(shards)
+            .map(async |shard| {
+                let count: Option<u64> = self
+                    .connection
+                    .command(redis::cmd("HGET").arg(ShardKeys(shard).stats()).arg("committed"))
+                    .await?;
+                Ok(count.unwrap_or(0))
+            })
+            .buffer_unordered(CONCURRENCY)
+            .try_fold(0, |sum, count| std::future::ready(Ok(sum + count)))
+            .await
+    }
+
     async fn shard_stats(&self, shard: ShardKeys, now: UnixMillis) -> Result<HotStats, HotError> {
         let mut counters = redis::cmd("HMGET");
         counters.arg(shard.stats()).arg("committed").arg("removed").arg("archived");

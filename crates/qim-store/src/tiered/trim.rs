@@ -29,7 +29,8 @@ impl TieredMessageStore {
         fence: &Fence,
         now: UnixMillis,
     ) -> Result<TrimReport, MoveError> {
-        let page = self.hot.read_page(conversation, PageStart::After(0), SCRIPT_RECORDS_MAX, now).await?;
+        let page = self.hot.read_page(conversation, PageStart::After(0), SCRIPT_RECORDS_MAX, now);
+        let (page, _room) = self.room.read(page).await?;
         let cutoff = now - self.window;
         let floor = page.marks.floor;
         let (upto, damaged) = due(&page, cutoff, now);

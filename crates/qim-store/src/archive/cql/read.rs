@@ -5,7 +5,7 @@ use super::buckets::{self, Bucket, Buckets, part_of, seqs_of};
 use super::link::{Link, run_all};
 use crate::archive::page::{DateColumn, Page, PageBuilder, RawRow};
 use crate::archive::row::{signed, unsigned};
-use crate::archive::{ArchiveError, Direction, RowMark, SeqRange};
+use crate::archive::{ArchiveError, Direction, RowMark, SeqRange, record_digest};
 
 /// Takes rows of the range until the page is full, bucket by bucket.
 pub(super) async fn page(
@@ -163,13 +163,13 @@ async fn marks_of_table(
         signed(part.from),
         signed(part.below),
     );
-    let rows: Vec<(i64, Option<i64>, Option<i64>)> =
+    let rows: Vec<(i64, Option<i64>, Option<Bytes>)> =
         link.rows(&link.statements.table(held).marks, bounds).await?;
-    let mark = |(seq, expires_at, digest): (i64, Option<i64>, Option<i64>)| RawMark {
+    let mark = |(seq, expires_at, record): (i64, Option<i64>, Option<Bytes>)| RawMark {
         seq: unsigned(seq),
         held,
         date: date(held, expires_at),
-        digest: digest.map(i64::cast_unsigned),
+        digest: record.map(|record| record_digest(&record)),
     };
     Ok(rows.into_iter().map(mark).collect())
 }

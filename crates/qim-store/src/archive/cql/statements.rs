@@ -41,7 +41,7 @@ statements! {
     COUNT_HELD_RECORDS = "count_held_records.cql",
     INSERT_RECORD = "insert_record.cql",
     INSERT_HELD_RECORD = "insert_held_record.cql",
-    INSERT_CLIENT_ID = "insert_client_id.cql",
+    INSERT_CLIENT_IDS = "insert_client_ids.cql",
     SELECT_CLIENT_IDS = "select_client_ids.cql",
 }
 
@@ -78,7 +78,7 @@ pub(super) struct Statements {
     held_records: TableStatements,
     pub(super) insert_record: PreparedStatement,
     pub(super) insert_held_record: PreparedStatement,
-    pub(super) insert_client_id: PreparedStatement,
+    pub(super) insert_client_ids: PreparedStatement,
     pub(super) client_ids: PreparedStatement,
 }
 
@@ -111,7 +111,7 @@ impl Statements {
             held_records: table("held_records", COUNT_HELD_RECORDS).await?,
             insert_record: prepare(INSERT_RECORD, "").await?,
             insert_held_record: prepare(INSERT_HELD_RECORD, "").await?,
-            insert_client_id: prepare(INSERT_CLIENT_ID, "").await?,
+            insert_client_ids: prepare(INSERT_CLIENT_IDS, "").await?,
             client_ids: prepare(SELECT_CLIENT_IDS, "").await?,
         })
     }

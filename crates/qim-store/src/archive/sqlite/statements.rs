@@ -17,16 +17,17 @@ statements! {
     SELECT_CONVERSATION = "select_conversation.sql",
     INSERT_CONVERSATION = "insert_conversation.sql",
     RAISE_HIGH_WATER = "raise_high_water.sql",
-    SELECT_DIGESTS = "select_digests.sql",
+    SELECT_BATCH = "select_batch.sql",
     SELECT_MARKS = "select_marks.sql",
     SELECT_RECORDS_FORWARDS = "select_records_forwards.sql",
     SELECT_RECORDS_BACKWARDS = "select_records_backwards.sql",
     COUNT_RECORDS = "count_records.sql",
     INSERT_RECORD = "insert_record.sql",
-    UPSERT_CLIENT_ID = "upsert_client_id.sql",
-    SELECT_CLIENT_ID = "select_client_id.sql",
+    SELECT_CLIENT_IDS = "select_client_ids.sql",
+    UPSERT_CLIENT_IDS = "upsert_client_ids.sql",
     DELETE_EXPIRED_RECORDS = "delete_expired_records.sql",
-    DELETE_FORGOTTEN_CLIENT_IDS = "delete_forgotten_client_ids.sql",
+    SELECT_CLIENT_IDS_TO_SWEEP = "select_client_ids_to_sweep.sql",
+    DELETE_CLIENT_IDS = "delete_client_ids.sql",
 }
 
 #[cfg(test)]
