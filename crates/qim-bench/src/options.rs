@@ -51,6 +51,8 @@ pub(crate) enum PhaseName {
     Idle,
     /// `qim import` of a large file
     Import,
+    /// Memory of the daemons at ten times the history
+    Rss,
     /// All of these
     All,
 }
@@ -67,6 +69,7 @@ impl PhaseName {
                 Self::Gc,
                 Self::Idle,
                 Self::Import,
+                Self::Rss,
             ],
             one => vec![one],
         }
@@ -82,6 +85,7 @@ impl PhaseName {
             Self::Gc => "gc",
             Self::Idle => "idle",
             Self::Import => "import",
+            Self::Rss => "rss",
             Self::All => "all",
         }
     }
@@ -110,6 +114,8 @@ pub(crate) struct Scale {
     pub(crate) idle_window: Duration,
     /// Messages of the imported file.
     pub(crate) import_messages: usize,
+    /// Messages committed, copied and trimmed before memory of the daemons is first looked at.
+    pub(crate) history: usize,
     /// Payloads of 64 KiB.
     pub(crate) large_payloads: usize,
 }
@@ -131,6 +137,7 @@ impl Scale {
             idle_conversations: 100_000,
             idle_window: Duration::from_secs(20),
             import_messages: 1_000_000,
+            history: 100_000,
             large_payloads: 200,
         }
     }
@@ -147,6 +154,7 @@ impl Scale {
             idle_conversations: 200,
             idle_window: Duration::from_millis(500),
             import_messages: 2_000,
+            history: 500,
             large_payloads: 5,
         }
     }

@@ -258,6 +258,19 @@ pub trait ArchiveStore: Send + Sync + 'static {
         now: UnixMillis,
     ) -> Result<ArchivePage, ArchiveError>;
 
+    /// [`Self::read`] of a range into which nothing is put any more, as below the floor of the hot tier: what an earlier
+    /// such read learned of it may stand for another look.
+    async fn read_settled(
+        &self,
+        conversation: &ConversationKey,
+        range: SeqRange,
+        direction: Direction,
+        limit: usize,
+        now: UnixMillis,
+    ) -> Result<ArchivePage, ArchiveError> {
+        self.read(conversation, range, direction, limit, now).await
+    }
+
     /// The lowest unexpired record of the range; `None` when there is none.
     async fn earliest(
         &self,

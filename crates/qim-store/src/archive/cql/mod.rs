@@ -4,6 +4,7 @@ mod buckets;
 mod client_ids;
 mod connector;
 mod error;
+mod known_buckets;
 mod link;
 mod put;
 mod read;
@@ -18,6 +19,7 @@ use qim_core::{ClientIdHash, ConversationKey, ScyllaUrl, UnixMillis};
 use tokio::time;
 
 use self::connector::Connector;
+use self::known_buckets::KnownBuckets;
 use super::page::{self, PageBuilder, assert_batch};
 use super::row::Row;
 use super::{
@@ -29,6 +31,7 @@ use super::{
 pub struct ScyllaArchive {
     timeout: Duration,
     connector: Arc<Connector>,
+    known: KnownBuckets,
 }
 
 impl ScyllaArchive {
@@ -42,7 +45,27 @@ impl ScyllaArchive {
             return Err(ArchiveError::Refused(format!("{:?} is not the name of a keyspace", url.keyspace)));
         }
         let ArchiveOptions { timeout } = options;
-        Ok(Self { timeout, connector: Arc::new(Connector::new(url, timeout)) })
+        Ok(Self {
+            timeout,
+            connector: Arc::new(Connector::new(url, timeout)),
+            known: KnownBuckets::default(),
+        })
+    }
+
+    async fn page(
+        &self,
+        conversation: &ConversationKey,
+        range: SeqRange,
+        direction: Direction,
+        (limit, now): (usize, UnixMillis),
+        known: Option<&KnownBuckets>,
+    ) -> Result<ArchivePage, ArchiveError> {
+        self.within(async {
+            let link = self.connector.link().await?;
+            let page = PageBuilder::new(conversation, range, direction, limit, now);
+            Ok(read::page(&link, page, conversation, direction, now, known).await?.page)
+        })
+        .await
     }
 
     /// Ends within the timeout, whatever the server does.
@@ -110,12 +133,18 @@ impl ArchiveStore for ScyllaArchive {
         limit: usize,
         now: UnixMillis,
     ) -> Result<ArchivePage, ArchiveError> {
-        self.within(async {
-            let link = self.connector.link().await?;
-            let page = PageBuilder::new(conversation, range, direction, limit, now);
-            Ok(read::page(&link, page, conversation, direction, now).await?.page)
-        })
-        .await
+        self.page(conversation, range, direction, (limit, now), None).await
+    }
+
+    async fn read_settled(
+        &self,
+        conversation: &ConversationKey,
+        range: SeqRange,
+        direction: Direction,
+        limit: usize,
+        now: UnixMillis,
+    ) -> Result<ArchivePage, ArchiveError> {
+        self.page(conversation, range, direction, (limit, now), Some(&self.known)).await
     }
 
     async fn earliest(
@@ -128,7 +157,7 @@ impl ArchiveStore for ScyllaArchive {
             let link = self.connector.link().await?;
             page::earliest(range, |rest| {
                 let page = PageBuilder::new(conversation, rest, Direction::Forwards, 1, now);
-                read::page(&link, page, conversation, Direction::Forwards, now)
+                read::page(&link, page, conversation, Direction::Forwards, now, None)
             })
             .await
         })

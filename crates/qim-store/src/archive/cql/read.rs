@@ -2,6 +2,7 @@ use bytes::Bytes;
 use qim_core::{ConversationKey, UnixMillis};
 
 use super::buckets::{self, Bucket, Buckets, part_of, seqs_of};
+use super::known_buckets::KnownBuckets;
 use super::link::{Link, run_all};
 use crate::archive::page::{DateColumn, Page, PageBuilder, RawRow};
 use crate::archive::row::{signed, unsigned};
@@ -14,9 +15,10 @@ pub(super) async fn page(
     conversation: &ConversationKey,
     direction: Direction,
     now: UnixMillis,
+    known: Option<&KnownBuckets>,
 ) -> Result<Page, ArchiveError> {
     let Buckets { buckets, looked_through } =
-        buckets::some(link, conversation, page.rest(), direction, now).await?;
+        buckets::some(link, conversation, page.rest(), direction, now, known).await?;
     let edge_of = |bucket| match direction {
         Direction::Forwards => *seqs_of(bucket).end(),
         Direction::Backwards => *seqs_of(bucket).start(),
