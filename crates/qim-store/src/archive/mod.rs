@@ -71,7 +71,7 @@ pub struct PutReport {
     pub clamped: u64,
 }
 
-/// What is known of an archived row without reading it whole.
+/// What tells an archived row from another one, made of the row as it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowMark {
     /// Its place in the conversation.
@@ -238,7 +238,7 @@ pub trait ArchiveStore: Send + Sync + 'static {
     ) -> Result<PutReport, ArchiveError>;
 
     /// The marks of the unexpired rows with `from <= seq < below`, ascending; the range is at most 512 wide. A row
-    /// without a readable date or digest has none, so that whoever relies on marks takes it for missing.
+    /// without a readable date or record has none, so that whoever relies on marks takes it for missing.
     async fn marks(
         &self,
         conversation: &ConversationKey,

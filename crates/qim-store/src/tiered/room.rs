@@ -36,3 +36,61 @@ impl Room {
         Ok((page, room))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::future::join_all;
+    use qim_core::{DEFAULT_CONTENT_TYPE, RetentionClass, StoredMessage, StoredPayload, UnixMillis};
+
+    use super::*;
+    use crate::archive::StoredRecord;
+
+    fn page(bytes: usize) -> HotPage {
+        let message = StoredMessage {
+            sender: "alice".to_owned(),
+            client_msg_id: "id".to_owned(),
+            class: RetentionClass::Default,
+            created_at: UnixMillis::EPOCH,
+            expires_at: None,
+            content_type: DEFAULT_CONTENT_TYPE.to_owned(),
+            payload: StoredPayload::raw(bytes::Bytes::new()),
+        };
+        let encoded = vec![0; bytes].into();
+        HotPage {
+            values: vec![HotValue::Record(StoredRecord { seq: 1, message, encoded })],
+            ..HotPage::EMPTY
+        }
+    }
+
+    #[tokio::test]
+    async fn a_thousand_conversations_have_only_so_much_in_memory() {
+        const PAGE: usize = 3 << 20;
+        let room = Room::default();
+        let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let copies = (0..1000).map(async |_| {
+            let read = async {
+                most.fetch_max(now.fetch_add(PAGE, Ordering::Relaxed) + PAGE, Ordering::Relaxed);
+                Ok(page(PAGE))
+            };
+            let (page, _room) = room.read(read).await.unwrap();
+            tokio::task::yield_now().await;
+            drop(page);
+            now.fetch_sub(PAGE, Ordering::Relaxed);
+        });
+        join_all(copies).await;
+        assert_eq!(now.into_inner(), 0);
+        assert!(most.into_inner() <= READS * PAGE + BYTES as usize);
+    }
+
+    #[tokio::test]
+    async fn one_that_is_larger_than_the_room_has_it_alone() {
+        let room = Room::default();
+        let whole = BYTES as usize + 1;
+        let (first, taken) = room.read(async { Ok(page(whole)) }).await.unwrap();
+        assert_eq!((first.values.len(), room.bytes.available_permits()), (1, 0));
+        drop(taken);
+        assert_eq!(room.bytes.available_permits(), BYTES as usize);
+    }
+}

@@ -258,6 +258,40 @@ fn dead_buckets_are_not_read_for_the_earliest_record() {
 }
 
 #[test]
+fn a_page_below_the_floor_asks_for_the_index_once() {
+    on_cql(async |Subject { store, conversation, now: begun, .. }| {
+        let cluster = Cluster::shared().await;
+        let put: Vec<_> = [
+            (1, RetentionClass::Default),
+            (2, RetentionClass::ComplianceHold),
+            (5000, RetentionClass::Default),
+        ]
+        .map(|(seq, class)| Draft::new(seq, begun).class(class).commit(&conversation))
+        .into();
+        store.put(&conversation, &put, begun).await.unwrap();
+        let page = async |below, direction| {
+            let page = store.read_settled(&conversation, range(1, below), direction, 9, begun).await;
+            seqs(&page.unwrap())
+        };
+        assert_eq!(page(5001, Direction::Backwards).await, [1, 2, 5000]);
+        cluster
+            .run(&format!(
+                "DELETE FROM KS.conversations WHERE tenant = 'acme' AND conversation = '{}'",
+                conversation.conversation()
+            ))
+            .await;
+        let asked = store.read(&conversation, range(1, 5001), Direction::Backwards, 9, begun).await.unwrap();
+        assert_eq!(seqs(&asked), Vec::<u64>::new());
+        for direction in [Direction::Forwards, Direction::Backwards] {
+            assert_eq!(page(5001, direction).await, [1, 2, 5000]);
+            assert_eq!(page(5000, direction).await, [1, 2]);
+        }
+        // What was not looked at is not known.
+        assert_eq!(page(6000, Direction::Backwards).await, Vec::<u64>::new());
+    });
+}
+
+#[test]
 fn the_schema_is_made_once_and_then_left_alone() {
     runtime().block_on(async {
         let cluster = Cluster::shared().await;
