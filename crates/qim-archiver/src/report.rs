@@ -33,7 +33,7 @@ impl ReportTask {
     async fn measure(&self) -> Result<(), HotError> {
         let hot = self.store.hot();
         let now = self.clock.now();
-        let stats = hot.stats(hot.shards().all(), now).await?;
+        let stats = hot.stats(now).await?;
         #[allow(clippy::cast_precision_loss, reason = "a gauge is a double")]
         let set = |gauge: &metrics::Gauge, value: u64| gauge.set(value as f64);
         set(&self.metrics.unarchived, stats.unarchived);

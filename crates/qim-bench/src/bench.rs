@@ -55,6 +55,11 @@ impl Bench {
         Ok(Self { scale, corpus: Arc::new(corpus), args, bin_dir, dir })
     }
 
+    /// Whether this series was asked for.
+    pub(crate) fn wants(&self, series: &str) -> bool {
+        self.args.only.as_ref().is_none_or(|only| series.contains(only.as_str()))
+    }
+
     /// With an append-only file, as qim is to be run.
     pub(crate) fn redis(&self) -> Result<Redis> {
         Redis::start(&self.args.redis_conf, true)

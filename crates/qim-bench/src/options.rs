@@ -20,6 +20,9 @@ pub(crate) struct MeasureArgs {
     /// Small and short: shows that everything works, not how fast
     #[arg(long)]
     pub(crate) quick: bool,
+    /// Of commits, only the series whose name contains this, such as "qim stream, 1 a call"
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) only: Option<String>,
     /// Where the programs of qim are [default: beside this one]
     #[arg(long, value_name = "DIR")]
     pub(crate) bin_dir: Option<PathBuf>,

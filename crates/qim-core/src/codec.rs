@@ -182,6 +182,21 @@ pub fn decode(conversation: &ConversationKey, bytes: &Bytes) -> Result<StoredMes
     })
 }
 
+/// What tells one message of a conversation from another, as its record holds it: the form of the id, and sender and id.
+/// Of a record that [`encode`] made. The same in `identity_of` in conversation.lua.
+pub fn identity(record: &[u8]) -> (u8, &[u8]) {
+    let form = record[1] >> ID_FORM_SHIFT & FORM_MASK;
+    let from = HEADER_BYTES
+        + match record[HEADER_BYTES] {
+            DATE_FOLLOWS => 7,
+            days if u64::from(days) >= LONG_DAYS => 2,
+            _ => 1,
+        };
+    let id = from + 1 + usize::from(record[from]);
+    let id_bytes = if form == IdForm::Text as u8 { 1 + usize::from(record[id]) } else { 16 };
+    (form, &record[from..id + id_bytes])
+}
+
 enum PackedId<'a> {
     Text(&'a str),
     Hex([u8; 16]),

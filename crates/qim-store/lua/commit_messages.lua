@@ -1,104 +1,161 @@
 -- Commits messages to one or more conversations of one node: each conversation all or none, whatever becomes of the
 -- others. At most 512 messages a call.
 --
--- KEYS  for each conversation: conversation, fingerprints, msghistorygc, unarchived, trim, stats, idle
+-- KEYS  one for each conversation: its list. The other keys it may take are named after that one and carry its tag:
+--       "f:..." beside it, and msghistorygc, unarchived, trim, stats and idle of its shard
 -- ARGV  1 now, ms
---       then for each conversation: storage id, the floor that must still stand or '' for any, number of messages, and
---       for each message: expires_at to register or '-' for none (SPEC A18), record
--- The caller has put the records of a conversation in order of created_at.
--- Returns for each conversation {'ok', seq of the first} or, with nothing changed in it,
+--       then for each conversation: what it is about (SPEC below), and its records, in order of created_at
+--       SPEC, big-endian: number of records H, the floor that must still stand I6 or 0 for any, for each record its
+--       hint of 2 bytes, for each its fingerprint of 8 (fingerprints.lua), and where one has to be registered for GC
+--       (SPEC A18) for each its expires_at, I6, or 0
+-- Returns for each conversation the seq of the first or, with nothing changed in it,
 --   {'known', i, seq, value, ...}  messages (from 1) that were committed before, and what stands there ('' where it
 --                                  was collected)
 --   {'date', ms}                   the first record is older than the last one of the conversation
 --   {'floor', seq}                 the floor moved
 --   {'corrupt', reason}
---   {'error', text}                Redis refused a write, such as at its memory limit
-local KEYS_EACH, ARGS_EACH = 7, 2
+--   {'error', text}                Redis refused a write
+local SPEC_BYTES = 8
 local now = ARGV[1]
 
--- `k` and `a` are where the conversation's keys and messages begin.
-local function commit(k, a, id, floor, count)
-  local h, reason = load_header(KEYS[k], KEYS[k + 6], id)
-  if reason then
-    return { 'corrupt', reason }
-  end
-  h = h or new_header()
-  if floor ~= '' and h.floor ~= tonumber(floor) then
-    return { 'floor', h.floor }
-  end
+-- Of the conversation with this list: what the names of its shard's keys begin with, and its storage id.
+local function names(key)
+  local tag_end = string.find(key, '}:c:', 1, true)
+  return string.sub(key, 1, tag_end + 1), string.sub(key, tag_end + 4)
+end
 
-  local values, identities = {}, {}
-  for i = 1, count do
-    values[i] = ARGV[a + i * ARGS_EACH - 1]
-    identities[i] = identity_of(values[i])
+local function rested_or_new(key)
+  local shard, id = names(key)
+  local last, created = idle_get(shard .. 'idle', id)
+  return last and resting_header(last, created) or new_header()
+end
+
+-- What was committed before among the records from ARGV[a]: the reply, or nil.
+local function known(h, key, ids, a)
+  if h.last < h.floor then
+    return nil
   end
-  local known, found = { 'known' }, find_known(h, KEYS[k], KEYS[k + 1], identities)
-  for i = 1, count do
-    if found[i] then
-      local value = redis.call('LINDEX', KEYS[k], found[i] - h.floor + 1)
-      if not value or is_tombstone(value) then
-        value = ''
-      end
-      known[#known + 1] = i
-      known[#known + 1] = found[i]
-      known[#known + 1] = value
+  local reply
+  for i = 1, ids.count do
+    local seq = find_known(h, key, ids, i, ARGV[a + i - 1])
+    if seq then
+      local value = value_at(key, h, seq)
+      reply = reply or { 'known' }
+      reply[#reply + 1] = i
+      reply[#reply + 1] = seq
+      reply[#reply + 1] = is_tombstone(value) and '' or value
     end
   end
-  if #known > 1 then
-    return known
+  return reply
+end
+
+-- The records from ARGV[a], and the header behind them; answers how long the list is then.
+local function push(key, h, a, count)
+  if count == 1 then
+    return redis.call('RPUSH', key, ARGV[a], pack_header(h))
   end
-  local oldest, newest = created_at(values[1]), created_at(values[count])
+  local values = { unpack(ARGV, a, a + count - 1) }
+  values[count + 1] = pack_header(h)
+  return redis.call('RPUSH', key, unpack(values))
+end
+
+-- Enters them in the indexes of their shard. Dates stand in SPEC from `dates_from` on, if any.
+local function register(key, h, spec, dates_from, first, count, was)
+  local shard, id = names(key)
+  local due = {}
+  for i = 1, #spec > dates_from and count or 0 do
+    local date = struct.unpack('>I6', spec, dates_from + 6 * i - 5)
+    if date > 0 then
+      due[#due + 1] = string.format('%.0f', date)
+      due[#due + 1] = id .. '\0' .. string.format('%.0f', first + i - 1)
+    end
+  end
+  if #due > 0 then
+    redis.call('ZADD', shard .. 'msghistorygc', unpack(due))
+  end
+  if was.archived then
+    redis.call('ZADD', shard .. 'unarchived', 'NX', now, id)
+  end
+  if was.empty then
+    redis.call('ZADD', shard .. 'trim', was.oldest, id)
+    if h.rests then
+      idle_remove(shard .. 'idle', shard .. 'stats', id)
+    end
+  end
+end
+
+-- The records of one conversation stand from ARGV[a]. `packed` is its header, off the list, or false.
+local function commit(key, packed, spec, a)
+  local count, floor = struct.unpack('>HI6', spec)
+  local h, reason
+  if packed then
+    h, reason = parse_header(packed)
+    if reason then
+      return { 'corrupt', reason }
+    end
+  else
+    h = rested_or_new(key)
+  end
+  if floor > 0 and h.floor ~= floor then
+    return { 'floor', h.floor }
+  end
+  local ids = new_ids(spec, SPEC_BYTES, count)
+  local reply = known(h, key, ids, a)
+  if reply then
+    return reply
+  end
+  local oldest = created_at(ARGV[a])
   if oldest < h.created then
     return { 'date', h.created }
   end
 
-  -- The first write is the one that grows memory: at the limit Redis refuses it, and with it all the others.
-  if h.last < h.floor then
-    -- New, or at rest until now: there is no list yet.
-    redis.call('RPUSH', KEYS[k], pack_header(h), unpack(values))
-    if h.rests then
-      idle_remove(KEYS[k + 6], KEYS[k + 5], id)
-    end
-  else
-    redis.call('RPUSH', KEYS[k], unpack(values))
+  local first, was = h.last + 1, { empty = h.last < h.floor, archived = h.archived == h.last, oldest = oldest }
+  if h.live > h.last then
+    h.live_until = expires_at(ARGV[a])
   end
-
-  local first = h.last + 1
-  local was_empty, was_archived = h.last < h.floor, h.archived == h.last
-  h.last = h.last + count
-  h.created = newest
-  remember(h, KEYS[k], KEYS[k + 1], identities, first)
-  local due = {}
-  for i = 1, count do
-    local date = ARGV[a + (i - 1) * ARGS_EACH]
-    if date ~= '-' then
-      due[#due + 1] = date
-      due[#due + 1] = id .. '\0' .. string.format('%.0f', first + i - 1)
-    end
+  h.created = count == 1 and oldest or created_at(ARGV[a + count - 1])
+  remember(h, key, ids)
+  if push(key, h, a, count) ~= places(h) + 1 then
+    redis.call('LTRIM', key, 0, -count - 2)
+    return { 'corrupt', WRONG_LENGTH }
   end
-  redis.call('LSET', KEYS[k], 0, pack_header(h))
-  if #due > 0 then
-    redis.call('ZADD', KEYS[k + 2], unpack(due))
+  flush_buckets(h, key)
+  local dates_from = SPEC_BYTES + count * (HINT_BYTES + FINGERPRINT_BYTES)
+  if was.archived or #spec > dates_from then
+    register(key, h, spec, dates_from, first, count, was)
   end
-  if was_archived then
-    redis.call('ZADD', KEYS[k + 3], 'NX', now, id)
-  end
-  if was_empty then
-    redis.call('ZADD', KEYS[k + 4], oldest, id)
-  end
-  redis.call('HINCRBY', KEYS[k + 5], 'committed', count)
-  return { 'ok', first }
+  return first
 end
 
-local replies, a = {}, 2
-for k = 1, #KEYS, KEYS_EACH do
-  local id, floor, count = ARGV[a], ARGV[a + 1], tonumber(ARGV[a + 2])
-  -- What goes wrong in one conversation is answered for that one.
-  local done, reply = pcall(commit, k, a + 3, id, floor, count)
+-- What goes wrong in one conversation is answered for that one.
+local function attempt(key, ...)
+  local packed = redis.pcall('RPOP', key)
+  if type(packed) == 'table' then
+    local foreign = string.find(packed.err, 'WRONGTYPE', 1, true)
+    return { foreign and 'corrupt' or 'error', foreign and NOT_A_LIST or packed.err }
+  end
+  local done, reply = pcall(commit, key, packed, ...)
   if not done then
     reply = { 'error', type(reply) == 'table' and reply.err or tostring(reply) }
   end
-  replies[#replies + 1] = reply
-  a = a + 3 + count * ARGS_EACH
+  if packed and type(reply) == 'table' and string.byte(redis.call('LINDEX', key, -1) or '') ~= LAYOUT then
+    redis.call('RPUSH', key, packed)
+  end
+  return reply
+end
+
+local replies, committed, a = {}, 0, 2
+for k = 1, #KEYS do
+  local spec = ARGV[a]
+  local count = struct.unpack('>H', spec)
+  replies[k] = attempt(KEYS[k], spec, a + 1)
+  if type(replies[k]) == 'number' then
+    committed = committed + count
+  end
+  a = a + 1 + count
+end
+if committed > 0 then
+  -- Only the sum over all shards means something (src/hot/stats.rs): one is as good as another.
+  redis.call('HINCRBY', names(KEYS[1]) .. 'stats', 'committed', committed)
 end
 return replies

@@ -1,16 +1,23 @@
 -- Prelude of every script: how a conversation is laid out in Redis. The registry (src/hot/scripts.rs) puts this file,
 -- behind idle.lua, before each of the others; src/hot/layout.rs reads the same layout in Rust.
 --
--- A conversation is one list. Element 0 is its header; element i is what stands at seq floor + i - 1: a record
--- (crates/qim-core/src/codec.rs) or, where one was collected, a tombstone of 16 bytes: two zeros, the record's
--- created_at, 6 bytes big-endian, at the place where a record has it too, and its fingerprint (fingerprints.lua).
+-- A conversation is one list. Element i, from 0, is what stands at seq floor + i: a record (crates/qim-core/src/codec.rs)
+-- or, where one was collected, a tombstone of 16 bytes: two zeros, the record's created_at, 6 bytes big-endian, at the
+-- place where a record has it too, and its fingerprint (fingerprints.lua). The last element is the header: there a commit
+-- takes it off and puts it back with the new records, and a reader of the newest records gets it with them.
 --
--- Header, big-endian: version B, last I5, floor I5, archived I5, live I5, created_at of the last I6, tombstones I3; with
--- an index of fingerprints also: its buckets H, sweep cursor H, entries I4. `live` is the lowest seq that may still be
--- readable: all from floor to live - 1 are tombstones.
+-- Header, big-endian: layout B (129, which no record begins with), last I5, floor I5, archived I5, live I5, created_at of
+-- the last I6, tombstones I3, expires_at of the record at `live` I6 (0: never), buckets H. Then without buckets a hint of
+-- 2 bytes for each place (fingerprints.lua), with them: sweep cursor H, entries I4. `live` is the lowest seq that may
+-- still be readable: all from floor to live - 1 are tombstones.
+--
+-- Redis' Lua hashes every byte of every string it makes, 1.3 ns a byte: what happens on each commit makes few and short
+-- ones.
 
-local HEADER, HEADER_BYTES = '>BI5I5I5I5I6I3', 30
-local INDEX, INDEX_BYTES = '>HHI4', 8
+local LAYOUT = 129
+local HEADER, HEADER_BYTES = '>BI5I5I5I5I6I3I6H', 38
+local INDEX, INDEX_BYTES = '>HI4', 6
+local HINT_BYTES = 2
 
 -- Of a record or a tombstone; 0 for anything too short to be one.
 local function created_at(value)
@@ -62,23 +69,10 @@ local function identity_of(record)
   return string.char(form) .. string.sub(record, from, to)
 end
 
-local function fingerprint_of(identity)
-  local hash = redis.sha1hex(identity)
-  return struct.pack('>I4I4', tonumber(string.sub(hash, 1, 8), 16), tonumber(string.sub(hash, 9, 16), 16))
-end
-
-local function tombstone(record)
-  return '\0\0' .. string.sub(record, 3, 8) .. fingerprint_of(identity_of(record))
-end
-
-local function grave_fingerprint(value)
-  return string.sub(value, 9, 16)
-end
-
 local function new_header()
   return {
-    bucket_count = 0, sweep = 0, last = 0, floor = 1, archived = 0, live = 1, created = 0, held = 0,
-    tombstones = 0, buckets = {}, dirty = {},
+    last = 0, floor = 1, archived = 0, live = 1, created = 0, tombstones = 0, live_until = 0, hints = '',
+    bucket_count = 0, sweep = 0, held = 0, buckets = {}, dirty = {},
   }
 end
 
@@ -89,38 +83,80 @@ local function resting_header(last, created)
   return h
 end
 
+local function places(h)
+  return h.last - h.floor + 1
+end
+
+-- nil and a reason where it is not a header.
+local function parse_header(packed)
+  if #packed < HEADER_BYTES or string.byte(packed, 1) ~= LAYOUT then
+    return nil, 'the header is not one of a conversation'
+  end
+  local h, _ = { buckets = {}, dirty = {}, sweep = 0, held = 0, hints = '' }, nil
+  _, h.last, h.floor, h.archived, h.live, h.created, h.tombstones, h.live_until, h.bucket_count =
+    struct.unpack(HEADER, packed)
+  if h.archived < h.floor - 1 or h.archived > h.last or h.live < h.floor then
+    return nil, 'the marks of the header contradict each other'
+  end
+  local rest = #packed - HEADER_BYTES
+  if h.bucket_count == 0 and rest == HINT_BYTES * places(h) then
+    h.hints = string.sub(packed, HEADER_BYTES + 1)
+  elseif h.bucket_count > 0 and rest == INDEX_BYTES then
+    h.sweep, h.held = struct.unpack(INDEX, packed, HEADER_BYTES + 1)
+  else
+    return nil, 'the header has another length than its marks say'
+  end
+  return h
+end
+
+local function pack_marks(h)
+  return struct.pack(
+    HEADER, LAYOUT, h.last, h.floor, h.archived, h.live, h.created, h.tombstones, h.live_until, h.bucket_count)
+end
+
+local function pack_header(h)
+  if h.bucket_count > 0 then
+    return pack_marks(h) .. struct.pack(INDEX, h.sweep, h.held)
+  end
+  return pack_marks(h) .. h.hints
+end
+
+local NOT_A_LIST = 'the key holds something else than a list'
+local WRONG_LENGTH = 'the list does not hold the seqs from floor to last'
+
 -- nil where there is no conversation; nil and a reason where what is stored is not one.
 local function load_header(key, idle, id)
-  local packed = redis.pcall('LINDEX', key, 0)
+  local packed = redis.pcall('LINDEX', key, -1)
   if not packed then
     local last, created = idle_get(idle, id)
     return last and resting_header(last, created)
   end
   if type(packed) == 'table' then
-    return nil, 'the key holds something else than a list'
+    return nil, NOT_A_LIST
   end
-  if #packed < HEADER_BYTES or string.byte(packed, 1) ~= 1 then
-    return nil, 'the header is not one of a conversation'
+  local h, reason = parse_header(packed)
+  if h and redis.call('LLEN', key) ~= places(h) + 1 then
+    return nil, WRONG_LENGTH
   end
-  local h = new_header()
-  local _
-  _, h.last, h.floor, h.archived, h.live, h.created, h.tombstones = struct.unpack(HEADER, packed)
-  if #packed >= HEADER_BYTES + INDEX_BYTES then
-    h.bucket_count, h.sweep, h.held = struct.unpack(INDEX, packed, HEADER_BYTES + 1)
-  end
-  if redis.call('LLEN', key) ~= h.last - h.floor + 2 then
-    return nil, 'the list does not hold the seqs from floor to last'
-  end
-  if h.archived < h.floor - 1 or h.archived > h.last or h.live < h.floor then
-    return nil, 'the marks of the header contradict each other'
-  end
-  return h
+  return h, reason
 end
 
-local function pack_header(h)
-  local packed = struct.pack(HEADER, 1, h.last, h.floor, h.archived, h.live, h.created, h.tombstones)
-  if h.bucket_count > 0 then
-    packed = packed .. struct.pack(INDEX, h.bucket_count, h.sweep, h.held)
+local function store_header(key, h)
+  redis.call('LSET', key, -1, pack_header(h))
+end
+
+local function value_at(key, h, seq)
+  return redis.call('LINDEX', key, seq - h.floor)
+end
+
+-- Call where another record may stand at `live` than before. A tombstone there, where more of them follow one another
+-- than a script looks through, counts as expired: whoever reads looks further.
+local function note_live(key, h)
+  local value = h.live <= h.last and value_at(key, h, h.live)
+  h.live_until = 0
+  if value and is_tombstone(value) then
+    h.live_until = 1
+  elseif value and is_record(value) then
+    h.live_until = expires_at(value)
   end
-  return packed
 end

@@ -17,18 +17,18 @@ end
 local before = h.archived
 h.archived = math.max(h.archived, mark)
 if not h.rests then
-  redis.call('LSET', KEYS[1], 0, pack_header(h))
+  store_header(KEYS[1], h)
 end
 redis.call('HINCRBY', KEYS[3], 'archived', h.archived - before)
 redis.call('HDEL', KEYS[6], ARGV[1] .. '\0')
 -- A trim that had to wait for the archive need not wait any longer.
 if h.floor <= h.last then
-  redis.call('ZADD', KEYS[5], created_at(redis.call('LINDEX', KEYS[1], 1)), ARGV[1])
+  redis.call('ZADD', KEYS[5], created_at(value_at(KEYS[1], h, h.floor)), ARGV[1])
 end
 if h.archived == h.last then
   redis.call('ZREM', KEYS[2], ARGV[1])
 else
   -- It waits since the next one was created; no earlier than before, where that was imported.
-  redis.call('ZADD', KEYS[2], 'XX', 'GT', created_at(redis.call('LINDEX', KEYS[1], h.archived - h.floor + 2)), ARGV[1])
+  redis.call('ZADD', KEYS[2], 'XX', 'GT', created_at(value_at(KEYS[1], h, h.archived + 1)), ARGV[1])
 end
 return { 'ok', h.archived, h.last }

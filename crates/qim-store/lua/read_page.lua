@@ -5,11 +5,12 @@
 -- 'after' reads up from seq + 1, 'unarchived' from archived + 1; 'before' the seqs just below seq. Seqs below the floor
 -- are left out, and so is what goes beyond 3 MiB (but never the first).
 -- Returns {} where there is no conversation, else
---   {header, lowest readable seq or 0, seq up to which that was looked for, seq of the first value, value, ...}
+--   {header, lowest readable seq or 0, seq up to which that was looked for, seq of the first value, {value, ...}, {value, ...}, ...}
 -- or {'corrupt', reason}.
 local BYTES_MAX, CHUNK, SCAN_MAX = 3145728, 64, 512
 
-local h, reason = load_header(KEYS[1], KEYS[2], ARGV[1])
+local key = KEYS[1]
+local h, reason = load_header(key, KEYS[2], ARGV[1])
 if reason then
   return { 'corrupt', reason }
 end
@@ -18,23 +19,32 @@ if not h then
 end
 local mode, now = ARGV[2], tonumber(ARGV[5])
 
+local function values_of(from, to)
+  return redis.call('LRANGE', key, from - h.floor, to - h.floor)
+end
+
 local function is_readable(value)
   return not is_tombstone(value) and (not is_record(value) or expires_at(value) == 0 or expires_at(value) > now)
 end
 
-local readable, looked = 0, h.live
-while readable == 0 and looked <= h.last and looked < h.live + SCAN_MAX do
-  -- Nearly always the first is readable.
-  local width = looked == h.live and 1 or CHUNK
-  local at = looked - h.floor + 1
-  local values = redis.call('LRANGE', KEYS[1], at, at + width - 1)
-  for i = 1, #values do
-    if is_readable(values[i]) then
-      readable = looked + i - 1
-      break
+-- The lowest seq that can be read, or 0, and up to where that was looked for.
+local function find_readable()
+  if h.live > h.last then
+    return 0, h.last
+  end
+  if h.live_until == 0 or h.live_until > now then
+    return h.live, h.live
+  end
+  local upto = math.min(h.last, h.live + SCAN_MAX - 1)
+  for from = h.live + 1, upto, CHUNK do
+    local values = values_of(from, math.min(upto, from + CHUNK - 1))
+    for i = 1, #values do
+      if is_readable(values[i]) then
+        return from + i - 1, from + i - 1
+      end
     end
   end
-  looked = looked + #values
+  return 0, upto
 end
 
 local seq, limit = tonumber(ARGV[3]), math.min(tonumber(ARGV[4]), 512)
@@ -50,31 +60,34 @@ else
   to = math.min(h.last, from + limit - 1)
 end
 
--- Chunk by chunk, from the end that the caller reads from, so that what goes beyond the limit is not fetched.
-local backwards = mode == 'before'
-local values, bytes, full = {}, 0, false
-while not full and #values < to - from + 1 do
-  local a = from + #values
-  local b = math.min(to, a + CHUNK - 1)
-  if backwards then
-    b = to - #values
-    a = math.max(from, b - CHUNK + 1)
+local function bytes_of(values)
+  local bytes = 0
+  for i = 1, #values do
+    bytes = bytes + #values[i]
   end
-  local chunk = redis.call('LRANGE', KEYS[1], a - h.floor + 1, b - h.floor + 1)
-  for i = 1, #chunk do
-    local value = chunk[backwards and #chunk - i + 1 or i]
-    bytes = bytes + #value
-    if bytes > BYTES_MAX and #values > 0 then
-      full = true
-      break
-    end
-    values[#values + 1] = value
-  end
+  return bytes
 end
 
-local first = backwards and to - #values + 1 or from
-local reply = { pack_header(h), readable, looked - 1, first }
-for i = 1, #values do
-  reply[4 + i] = values[backwards and #values - i + 1 or i]
+-- Chunk by chunk, from the end that the caller reads from, so that what goes beyond the limit is not fetched.
+local backwards = mode == 'before'
+local chunks, count, bytes, a, b = {}, 0, 0, from, to
+while a <= b do
+  local chunk
+  if backwards then
+    chunk = values_of(math.max(a, b - CHUNK + 1), b)
+    b = b - CHUNK
+  else
+    chunk = values_of(a, math.min(b, a + CHUNK - 1))
+    a = a + CHUNK
+  end
+  bytes = bytes + bytes_of(chunk)
+  while bytes > BYTES_MAX and count + #chunk > 1 do
+    bytes = bytes - #table.remove(chunk, backwards and 1 or #chunk)
+    a, b = 1, 0
+  end
+  count = count + #chunk
+  table.insert(chunks, backwards and 1 or #chunks + 1, chunk)
 end
-return reply
+
+local readable, looked = find_readable()
+return { pack_marks(h), readable, looked, backwards and to - count + 1 or from, unpack(chunks) }

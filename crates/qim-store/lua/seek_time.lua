@@ -15,10 +15,10 @@ local time = tonumber(ARGV[2])
 local low, high = h.floor, h.last + 1
 while low < high do
   local middle = math.floor((low + high) / 2)
-  if created_at(redis.call('LINDEX', KEYS[1], middle - h.floor + 1)) < time then
+  if created_at(value_at(KEYS[1], h, middle)) < time then
     low = middle + 1
   else
     high = middle
   end
 end
-return { pack_header(h), low }
+return { pack_marks(h), low }

@@ -38,7 +38,9 @@ local function may_go(value, seq)
   return seq <= h.archived or (expiry ~= 0 and expiry <= now)
 end
 
-local values = redis.call('LRANGE', KEYS[1], 1, math.min(MAX, upto - h.floor + 1))
+-- Not the header, even where `upto` is above the last.
+local width = math.min(MAX, upto - h.floor + 1, places(h))
+local values = width > 0 and redis.call('LRANGE', KEYS[1], 0, width - 1) or {}
 local removed, collected, entries = 0, 0, {}
 for i = 1, #values do
   local seq = h.floor + removed
@@ -55,20 +57,19 @@ end
 
 local archived_before = h.archived
 if removed > 0 then
-  h.floor = h.floor + removed
-  h.live = math.max(h.live, h.floor)
+  raise_floor(h, KEYS[1], h.floor + removed)
   h.archived = math.max(h.archived, h.floor - 1)
   h.tombstones = h.tombstones - collected
-  forget_below_floor(h, KEYS[2])
   if #entries > 0 then
     redis.call('ZREM', KEYS[3], unpack(entries))
   end
   if h.floor > h.last then
-    redis.call('DEL', KEYS[1])
+    redis.call('DEL', KEYS[1], KEYS[2])
     idle_put(KEYS[8], KEYS[6], ARGV[1], h.last, h.created)
   else
-    redis.call('LPOP', KEYS[1], removed + 1)
-    redis.call('LPUSH', KEYS[1], pack_header(h))
+    redis.call('LPOP', KEYS[1], removed)
+    note_live(KEYS[1], h)
+    store_header(KEYS[1], h)
   end
   redis.call('HINCRBY', KEYS[6], 'removed', removed - collected)
   redis.call('HINCRBY', KEYS[6], 'archived', h.archived - archived_before)
@@ -81,7 +82,7 @@ local more = 0
 if h.floor > h.last then
   redis.call('ZREM', KEYS[5], ARGV[1])
 else
-  local front = created_at(redis.call('LINDEX', KEYS[1], 1))
+  local front = created_at(value_at(KEYS[1], h, h.floor))
   if front <= cutoff then
     if removed > 0 and h.floor <= h.archived then
       more = 1

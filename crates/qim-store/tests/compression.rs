@@ -124,9 +124,9 @@ async fn a_damaged_frame_is_named_never_served_and_never_archived() {
     let shard = store.hot().shards().shard_of(&conv);
     let list = format!("qim:{{{shard}}}:c:c");
     let mut raw = raw(&tiers.redis).await;
-    let record: Vec<u8> = redis::cmd("LINDEX").arg(&list).arg(3).query_async(&mut raw).await.unwrap();
+    let record: Vec<u8> = redis::cmd("LINDEX").arg(&list).arg(2).query_async(&mut raw).await.unwrap();
     let damaged = with_damaged_frame(&conv, record);
-    redis::cmd("LSET").arg(&list).arg(3).arg(damaged).exec_async(&mut raw).await.unwrap();
+    redis::cmd("LSET").arg(&list).arg(2).arg(damaged).exec_async(&mut raw).await.unwrap();
 
     let page = pull(&store, &conv, Position::After(0)).await;
     assert_eq!(page.records.iter().map(|record| record.seq).collect::<Vec<_>>(), [1, 2, 4, 5]);

@@ -54,7 +54,7 @@ async fn a_damaged_conversation_or_a_reused_id_fails_alone_in_its_group() {
     commit_one(&store, "damaged", "1").await.unwrap();
     commit_one(&store, "reused", "id").await.unwrap();
     let shard = store.shards().shard_of(&conversation("damaged"));
-    redis.command(&["RPUSH", &format!("qim:{{{shard}}}:c:damaged"), "extra"]);
+    redis.command(&["LPUSH", &format!("qim:{{{shard}}}:c:damaged"), "extra"]);
     let shard = store.shards().shard_of(&conversation("foreign"));
     // A key that only a later write of the script meets.
     redis.command(&["SET", &format!("qim:{{{shard}}}:c:foreign"), "text"]);

@@ -228,6 +228,34 @@ async fn every_id_of_a_long_conversation_is_known_until_it_is_trimmed_and_takes_
     assert!(store.conversation_bytes(&conv).await.unwrap() < 300);
 }
 
+/// Beyond 512 places there is an index; it grows, is swept, shrinks, and gives way again.
+#[tokio::test]
+async fn no_id_is_forgotten_while_a_conversation_grows_and_shrinks() {
+    let (_redis, store) = hot_store();
+    let conv = conversation("c");
+    let (mut floor, mut last, mut now) = (0, 0, NOW);
+    // How many messages come each day, and stay seven days.
+    for count in [300, 300, 1, 900, 2_500, 40, 3, 3, 3, 400, 60, 700, 2, 2, 2, 2, 2, 2, 2, 2, 513, 1] {
+        for from in (last..last + count).step_by(500) {
+            let batch = drafts(from..(last + count).min(from + 500), now);
+            assert!(store.commit(&conv, &batch, now, None).await.unwrap().iter().all(|new| !new.duplicate));
+        }
+        last += count;
+        mark(&store, &conv, last).await;
+        while let TrimOutcome::Trimmed { more: true, .. } = trim(&store, &conv, now).await {}
+        let trimmed_to = marks(&store, &conv).await.floor - 1;
+        assert!(trimmed_to >= floor);
+        floor = trimmed_to;
+        for from in (floor..last).step_by(500) {
+            let upto = last.min(from + 500);
+            let again = store.commit(&conv, &drafts(from..upto, now), now, None).await.unwrap();
+            assert_eq!(seqs(&again), (from + 1..=upto).collect::<Vec<_>>());
+            assert!(again.iter().all(|known| known.duplicate), "{floor}..{last}");
+        }
+        now = now + DAY;
+    }
+}
+
 #[tokio::test]
 async fn a_commit_that_needs_an_unmoved_floor_is_refused_when_it_moved() {
     let (_redis, store) = hot_store();
@@ -285,7 +313,7 @@ async fn a17_one_bad_entry_is_set_aside_and_never_stops_the_rest_of_the_batch() 
     let shard = store.shards().shard_of(&conv);
     let (list, gc) = (format!("qim:{{{shard}}}:c:c"), format!("qim:{{{shard}}}:msghistorygc"));
     // 2: not a record. 4: its entry has another date than the record. 99 and the rest: no such record.
-    redis::cmd("LSET").arg(&list).arg(2).arg("rubbish").exec_async(&mut raw).await.unwrap();
+    redis::cmd("LSET").arg(&list).arg(1).arg("rubbish").exec_async(&mut raw).await.unwrap();
     for (member, date) in [("c\u{0}4", 5), ("c\u{0}99", 5), ("nowhere\u{0}1", 5), ("nonsense", 5)] {
         redis::cmd("ZADD").arg(&gc).arg(date).arg(member).exec_async(&mut raw).await.unwrap();
     }
@@ -297,7 +325,7 @@ async fn a17_one_bad_entry_is_set_aside_and_never_stops_the_rest_of_the_batch() 
     named.sort_unstable();
     assert_eq!(named, [None, Some(1), Some(2), Some(4), Some(99)]);
     assert!(aside.iter().any(|entry| entry.reason.contains("missing above the floor")), "{aside:?}");
-    assert_eq!(store.stats(store.shards().all(), NOW).await.unwrap().set_aside, 5);
+    assert_eq!(store.stats(NOW).await.unwrap().set_aside, 5);
     // What failed closed is still there, and so is everything's place.
     let values = page(&store, &conv, PageStart::After(0)).await.values;
     assert!(matches!(values[1], HotValue::Damaged { seq: 2, .. }));
@@ -414,10 +442,10 @@ async fn an_unarchived_conversation_is_listed_until_all_of_it_is_archived() {
     assert_eq!(store.unarchived(shard, NOW, 10).await.unwrap(), std::slice::from_ref(&conv));
     mark(&store, &conv, 2).await;
     assert_eq!(store.unarchived(shard, NOW, 10).await.unwrap(), std::slice::from_ref(&conv));
-    assert_eq!(store.stats(store.shards().all(), NOW).await.unwrap().unarchived, 1);
+    assert_eq!(store.stats(NOW).await.unwrap().unarchived, 1);
     mark(&store, &conv, 3).await;
     assert!(store.unarchived(shard, NOW, 10).await.unwrap().is_empty());
-    let stats = store.stats(store.shards().all(), NOW).await.unwrap();
+    let stats = store.stats(NOW).await.unwrap();
     assert_eq!((stats.unarchived, stats.unarchived_since, stats.records), (0, None, 3));
 }
 
@@ -464,10 +492,10 @@ async fn a_damaged_record_is_found_and_never_served() {
     store.commit(&conv, &drafts(0..3, NOW), NOW, None).await.unwrap();
     let list = format!("qim:{{{}}}:c:c", store.shards().shard_of(&conv));
     let mut raw = raw(&redis).await;
-    let mut bytes: Vec<u8> = redis::cmd("LINDEX").arg(&list).arg(2).query_async(&mut raw).await.unwrap();
+    let mut bytes: Vec<u8> = redis::cmd("LINDEX").arg(&list).arg(1).query_async(&mut raw).await.unwrap();
     let at = bytes.len() - 6;
     bytes[at] ^= 1;
-    redis::cmd("LSET").arg(&list).arg(2).arg(bytes).exec_async(&mut raw).await.unwrap();
+    redis::cmd("LSET").arg(&list).arg(1).arg(bytes).exec_async(&mut raw).await.unwrap();
     let page = page(&store, &conv, PageStart::After(0)).await;
     assert_eq!(readable(&page, NOW), [1, 3]);
     assert!(matches!(&page.values[1], HotValue::Damaged { seq: 2, reason } if reason.contains("checksum")));
@@ -481,7 +509,7 @@ async fn a_conversation_whose_list_is_damaged_fails_closed_alone() {
         store.commit(conv, &drafts(0..3, NOW), NOW, None).await.unwrap();
     }
     let list = format!("qim:{{{}}}:c:c", store.shards().shard_of(&conv));
-    redis::cmd("RPOP").arg(&list).exec_async(&mut raw(&redis).await).await.unwrap();
+    redis::cmd("LPOP").arg(&list).exec_async(&mut raw(&redis).await).await.unwrap();
     let error = store.commit(&conv, &drafts(3..4, NOW), NOW, None).await.unwrap_err();
     assert!(matches!(error, CommitError::Hot(HotError::Corrupt { .. })), "{error}");
     assert!(matches!(
@@ -680,7 +708,7 @@ async fn the_same_code_runs_on_a_redis_cluster() {
     let shards_used: BTreeSet<u16> = conversations.iter().map(|conv| store.shards().shard_of(conv)).collect();
     assert!(shards_used.len() > 8);
     assert_eq!(collect_all(&store, NOW + DAY).await.collected, 40);
-    let stats = store.stats(store.shards().all(), NOW + DAY).await.unwrap();
+    let stats = store.stats(NOW + DAY).await.unwrap();
     assert_eq!((stats.records, stats.unarchived, stats.gc_due), (120, 160, 0));
     for conv in &conversations {
         mark(&store, conv, 4).await;
@@ -690,7 +718,7 @@ async fn the_same_code_runs_on_a_redis_cluster() {
         );
     }
     assert!(store.memory().await.unwrap().0 > 0);
-    assert_eq!(store.stats(store.shards().all(), NOW).await.unwrap().records, 0);
+    assert_eq!(store.stats(NOW).await.unwrap().records, 0);
 }
 
 #[tokio::test]

@@ -8,8 +8,8 @@ use qim_store::hot::GcReport;
 
 use crate::metrics::WriterMetrics;
 
-/// Shards collected at once.
-const CONCURRENCY: usize = 16;
+/// Shards collected at once: enough to keep Redis from waiting, and no more calls than a commit can wait for.
+const CONCURRENCY: usize = 2;
 
 /// Removes expired records from the hot tier, batch by batch until nothing is due (SPEC A9).
 pub(crate) struct GcTask {

@@ -33,7 +33,7 @@ impl ReportTask {
 
     async fn measure(&self) -> Result<(), HotError> {
         let hot = self.store.hot();
-        let stats = hot.stats(hot.shards().all(), self.clock.now()).await?;
+        let stats = hot.stats(self.clock.now()).await?;
         let (used, limit) = hot.memory().await?;
         #[allow(clippy::cast_precision_loss, reason = "a gauge is a double")]
         let set = |gauge: &metrics::Gauge, value: u64| gauge.set(value as f64);

@@ -23,13 +23,15 @@ pub(super) async fn measure(bench: &Bench) -> Result<Report> {
     for run in 1..=bench.scale.runs {
         for (messages, in_flight) in CASES {
             bench.say(&format!("commit, run {run} of {}, {messages} a call", bench.scale.runs));
-            for kind in Kind::ALL {
+            for kind in Kind::ALL.into_iter().filter(|kind| bench.wants(&series(*kind, messages))) {
                 let Some(target) = Target::start(bench, kind, postgres.as_ref()).await? else { continue };
                 let load = full_load(bench, in_flight);
                 target.measure(bench, (messages, load), (&mut report, &series(kind, messages))).await?;
             }
         }
-        measure_latency(bench, &mut report).await?;
+        if bench.wants(IDLE_OVER_RAW) {
+            measure_latency(bench, &mut report).await?;
+        }
     }
     set_goals(&mut report);
     Ok(report)

@@ -7,6 +7,7 @@ use qim_core::{
 };
 use redis::Value;
 
+use super::fingerprint::Fingerprint;
 use super::group::{EncodedMessage, Job};
 use super::{HotError, HotValue, RedisMessageStore, SCRIPT_RECORDS_MAX, corrupt};
 
@@ -201,9 +202,13 @@ impl RedisMessageStore {
         now: UnixMillis,
         floor: Option<u64>,
     ) -> Result<Reply, CommitError> {
-        let encoded = messages.iter().map(|message| EncodedMessage {
-            collect_at: self.gc_date(message),
-            record: codec::encode(conversation, message),
+        let encoded = messages.iter().map(|message| {
+            let record = codec::encode(conversation, message);
+            EncodedMessage {
+                collect_at: self.gc_date(message),
+                fingerprint: Fingerprint::of(&record),
+                record,
+            }
         });
         let job = Job { keys: self.keys(conversation), now, floor, messages: encoded.collect() };
         let reply = self.group.submit(job).await?;
@@ -256,12 +261,14 @@ fn settle_known(
     Ok(())
 }
 
-fn parse_reply(conversation: &ConversationKey, reply: Vec<Value>) -> Result<Reply, CommitError> {
-    let mut reply = reply.into_iter();
+fn parse_reply(conversation: &ConversationKey, reply: Value) -> Result<Reply, CommitError> {
+    if let Value::Int(_) = reply {
+        return Ok(Reply::Committed(read(reply)?));
+    }
+    let mut reply = read::<Vec<Value>>(reply)?.into_iter();
     let mut next = || reply.next().ok_or_else(|| HotError::Refused("commit_messages: short reply".into()));
     let kind: String = read(next()?)?;
     match kind.as_str() {
-        "ok" => Ok(Reply::Committed(read(next()?)?)),
         "date" => Ok(Reply::OlderThan(UnixMillis::new(read(next()?)?))),
         "floor" => Err(CommitError::FloorMoved { floor: read(next()?)? }),
         "corrupt" => Err(corrupt(conversation, read::<String>(next()?)?).into()),

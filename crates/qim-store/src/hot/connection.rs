@@ -7,7 +7,8 @@ use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
-    Client, Cmd, FromRedisValue, IntoConnectionInfo, Pipeline, RedisFuture, ScriptInvocation, Value,
+    Client, Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline, RedisFuture, Script,
+    ScriptInvocation, ServerErrorKind, Value,
 };
 use tokio::sync::OnceCell;
 
@@ -58,6 +59,26 @@ impl Connection {
         self.with_deadline(async {
             let mut live = self.live().await?;
             Ok(call.invoke_async(&mut live).await?)
+        })
+        .await
+    }
+
+    /// A call of the script that was written as a command (`EVALSHA`, the hash, the number of keys, ...): for calls with
+    /// many arguments, which [`ScriptInvocation`] would hold one by one.
+    pub(super) async fn evalsha<T: FromRedisValue>(
+        &self,
+        script: &Script,
+        call: &Cmd,
+    ) -> Result<T, HotError> {
+        self.with_deadline(async {
+            let mut live = self.live().await?;
+            match call.query_async(&mut live).await {
+                Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                    script.load_async(&mut live).await?;
+                    Ok(call.query_async(&mut live).await?)
+                }
+                result => Ok(result?),
+            }
         })
         .await
     }

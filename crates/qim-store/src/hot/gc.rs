@@ -1,13 +1,18 @@
 use std::collections::BTreeMap;
 
-use futures::{StreamExt, TryStreamExt, stream};
 use qim_core::{ConversationKey, UnixMillis};
 
 use super::keys::{ConversationKeys, ShardKeys, parse_member};
 use super::{HotError, RedisMessageStore, SCRIPT_RECORDS_MAX};
 
-/// Conversations collected at once.
-const CONCURRENCY: usize = 16;
+/// Entries looked up at once.
+const BATCH: usize = SCRIPT_RECORDS_MAX;
+/// Records that one call collects: it takes Redis about as long as a call that commits, so that a commit which comes
+/// meanwhile hardly waits.
+const CALL_RECORDS_MAX: usize = 32;
+
+/// What a call collects: seqs by conversation.
+type Group = Vec<(ConversationKeys, Vec<u64>)>;
 
 /// What a GC pass over one shard did (SPEC A9, A17).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -43,15 +48,9 @@ impl RedisMessageStore {
     pub async fn collect_expired(&self, shard: u16, now: UnixMillis) -> Result<GcReport, HotError> {
         let shard = ShardKeys(shard);
         let mut due = redis::cmd("ZRANGE");
-        due.arg(shard.gc())
-            .arg("-inf")
-            .arg(now.get())
-            .arg("BYSCORE")
-            .arg("LIMIT")
-            .arg(0)
-            .arg(SCRIPT_RECORDS_MAX);
+        due.arg(shard.gc()).arg("-inf").arg(now.get()).arg("BYSCORE").arg("LIMIT").arg(0).arg(BATCH);
         let members: Vec<Vec<u8>> = self.connection.command(&due).await?;
-        let more = members.len() == SCRIPT_RECORDS_MAX;
+        let more = members.len() == BATCH;
         let mut report = GcReport { more, ..GcReport::default() };
         let mut conversations: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         for member in members {
@@ -60,31 +59,23 @@ impl RedisMessageStore {
                 None => report.set_aside += self.set_entry_aside(shard, member, now).await?,
             }
         }
-        let calls = conversations.into_iter().map(|(id, seqs)| self.collect(shard, id, seqs, now));
-        stream::iter(calls)
-            .buffer_unordered(CONCURRENCY)
-            .try_fold(report, |report, part| std::future::ready(Ok(report.plus(part))))
-            .await
+        for group in groups(shard, conversations) {
+            report = report.plus(self.collect(shard, group, now).await?);
+        }
+        Ok(report)
     }
 
-    async fn collect(
-        &self,
-        shard: ShardKeys,
-        id: String,
-        seqs: Vec<u64>,
-        now: UnixMillis,
-    ) -> Result<GcReport, HotError> {
-        // An entry in the index of another shard than its conversation's names no record there.
-        let keys = ConversationKeys { shard, id };
+    async fn collect(&self, shard: ShardKeys, group: Group, now: UnixMillis) -> Result<GcReport, HotError> {
         let mut call = self.scripts.gc_history_record.prepare_invoke();
-        call.key(keys.records()).key(shard.gc()).key(shard.set_aside()).key(shard.stats()).key(shard.idle());
-        call.arg(&keys.id).arg(now.get());
-        for seq in &seqs {
-            call.arg(*seq);
+        call.key(shard.gc()).key(shard.set_aside()).key(shard.stats()).key(shard.idle());
+        call.arg(now.get());
+        for (keys, seqs) in &group {
+            call.key(keys.records()).arg(&keys.id).arg(seqs.len()).arg(seqs);
         }
         let results: Vec<i64> = self.connection.script(&call).await?;
         let mut report = GcReport::default();
-        for (result, seq) in results.into_iter().zip(seqs) {
+        let entries = group.iter().flat_map(|(keys, seqs)| seqs.iter().map(move |seq| (keys, seq)));
+        for (result, (keys, seq)) in results.into_iter().zip(entries) {
             match result {
                 1 => report.collected += 1,
                 0 => report.not_due += 1,
@@ -115,4 +106,24 @@ impl RedisMessageStore {
         self.connection.command::<()>(redis::cmd("ZREM").arg(shard.gc()).arg(&member)).await?;
         Ok(1)
     }
+}
+
+/// At most [`CALL_RECORDS_MAX`] in each. An entry in the index of another shard than its conversation's names no record
+/// there.
+fn groups(shard: ShardKeys, conversations: BTreeMap<String, Vec<u64>>) -> Vec<Group> {
+    let (mut groups, mut room) = (Vec::<Group>::new(), 0);
+    for (id, seqs) in conversations {
+        let mut seqs = &seqs[..];
+        while !seqs.is_empty() {
+            if room == 0 {
+                groups.push(Group::new());
+                room = CALL_RECORDS_MAX;
+            }
+            let (now, later) = seqs.split_at(room.min(seqs.len()));
+            let group = groups.last_mut().expect("one was added");
+            group.push((ConversationKeys { shard, id: id.clone() }, now.to_vec()));
+            (seqs, room) = (later, room - now.len());
+        }
+    }
+    groups
 }

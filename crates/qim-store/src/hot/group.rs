@@ -9,11 +9,11 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use qim_core::UnixMillis;
-use redis::Value;
+use redis::{Cmd, Value};
 use tokio::sync::oneshot;
 
-use super::commit::read;
 use super::connection::Connection;
+use super::fingerprint::Fingerprint;
 use super::keys::ConversationKeys;
 use super::scripts::Scripts;
 use super::{HotError, SCRIPT_RECORDS_MAX};
@@ -37,9 +37,37 @@ pub(super) struct EncodedMessage {
     /// When GC has to collect the record; `None`: never, or trimming comes first.
     pub(super) collect_at: Option<UnixMillis>,
     pub(super) record: Vec<u8>,
+    pub(super) fingerprint: Fingerprint,
 }
 
-type Reply = Result<Vec<Value>, HotError>;
+impl Job {
+    /// All but the records: `SPEC` in `commit_messages.lua`.
+    fn spec(&self) -> Vec<u8> {
+        let mut spec = Vec::with_capacity(8 + 16 * self.messages.len());
+        let count = u16::try_from(self.messages.len()).expect("at most 512 messages");
+        spec.extend_from_slice(&count.to_be_bytes());
+        push_u48(&mut spec, self.floor.unwrap_or(0));
+        for message in &self.messages {
+            spec.extend_from_slice(message.fingerprint.hint());
+        }
+        for message in &self.messages {
+            spec.extend_from_slice(message.fingerprint.as_bytes());
+        }
+        if self.messages.iter().any(|message| message.collect_at.is_some()) {
+            for message in &self.messages {
+                push_u48(&mut spec, message.collect_at.map_or(0, UnixMillis::get));
+            }
+        }
+        spec
+    }
+}
+
+/// Floors and dates are below 2^48.
+fn push_u48(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(&number.to_be_bytes()[2..]);
+}
+
+type Reply = Result<Value, HotError>;
 
 struct Waiting {
     job: Job,
@@ -98,8 +126,9 @@ impl GroupCommit {
         let mut group = Vec::new();
         let (mut messages, mut bytes) = (0, 0);
         while let Some(next) = state.waiting.front() {
-            messages += next.job.messages.len();
-            bytes += next.job.messages.iter().map(|message| message.record.len()).sum::<usize>();
+            let (more_messages, more_bytes) = size(std::iter::once(&next.job));
+            messages += more_messages;
+            bytes += more_bytes;
             if !group.is_empty() && (messages > MESSAGES_MAX || bytes > BYTES_MAX) {
                 break;
             }
@@ -116,30 +145,32 @@ impl GroupCommit {
     }
 
     async fn call(&self, group: Vec<Waiting>) {
-        let mut call = self.scripts.commit_messages.prepare_invoke();
         let now = group.iter().map(|waiting| waiting.job.now).max().unwrap_or_default();
+        let script = &self.scripts.commit_messages;
+        let (messages, bytes) = size(group.iter().map(|waiting| &waiting.job));
+        let mut call = Cmd::with_capacity(4 + 2 * group.len() + messages, bytes + 128 * group.len());
+        call.arg("EVALSHA").arg(script.get_hash()).arg(group.len());
+        for Waiting { job, .. } in &group {
+            call.arg(job.keys.records());
+        }
         call.arg(now.get());
         for Waiting { job, .. } in &group {
-            let shard = job.keys.shard;
-            call.key(job.keys.records()).key(job.keys.fingerprints());
-            call.key(shard.gc())
-                .key(shard.unarchived())
-                .key(shard.trim())
-                .key(shard.stats())
-                .key(shard.idle());
-            call.arg(&job.keys.id).arg(job.floor.map_or(String::new(), |floor| floor.to_string()));
-            call.arg(job.messages.len());
+            call.arg(job.spec());
             for message in &job.messages {
-                match message.collect_at {
-                    Some(date) => call.arg(date.get()),
-                    None => call.arg("-"),
-                };
                 call.arg(&message.record[..]);
             }
         }
-        let replies: Result<Vec<Value>, HotError> = self.connection.script(&call).await;
+        let replies = self.connection.evalsha(script, &call).await;
         answer_each(group, replies);
     }
+}
+
+/// Messages, and bytes of records.
+fn size<'a>(jobs: impl Iterator<Item = &'a Job>) -> (usize, usize) {
+    jobs.fold((0, 0), |(messages, bytes), job| {
+        let records = job.messages.iter().map(|message| message.record.len()).sum::<usize>();
+        (messages + job.messages.len(), bytes + records)
+    })
 }
 
 fn answer_each(group: Vec<Waiting>, replies: Result<Vec<Value>, HotError>) {
@@ -151,7 +182,7 @@ fn answer_each(group: Vec<Waiting>, replies: Result<Vec<Value>, HotError>) {
     match replies {
         Ok(replies) => {
             for (waiting, reply) in group.into_iter().zip(replies) {
-                let _ = waiting.answer.send(read(reply));
+                let _ = waiting.answer.send(Ok(reply));
             }
         }
         Err(error) => {

@@ -40,8 +40,9 @@ impl ShardKeys {
         self.named("setaside")
     }
 
-    /// Counters of the shard, a hash of records `committed`, `removed` (collected or trimmed) and `archived` (or
-    /// expired before that), which only grow, and of conversations `idle`.
+    /// Counters, a hash of records `committed`, `removed` (collected or trimmed) and `archived` (or expired before
+    /// that), which only grow and only in their sums over all shards mean something, and of the shard's conversations
+    /// `idle`.
     pub(super) fn stats(self) -> String {
         self.named("stats")
     }
@@ -74,12 +75,13 @@ impl ConversationKeys {
         Self { shard: ShardKeys(shards.shard_of(conversation)), id: conversation.storage_id() }
     }
 
-    /// Header and records.
+    /// Records and header.
     pub(super) fn records(&self) -> String {
         self.shard.named(&format!("c:{}", self.id))
     }
 
-    /// Buckets of fingerprints, where there are too many for the header.
+    /// Buckets of an index of fingerprints, where there are too many for hints in the header. Scripts make this name from
+    /// that of the list as well.
     pub(super) fn fingerprints(&self) -> String {
         self.shard.named(&format!("f:{}", self.id))
     }

@@ -5,7 +5,10 @@ use qim_core::{ConversationKey, StoredMessage, UnixMillis, codec};
 
 use crate::archive::StoredRecord;
 
-const HEADER_BYTES: usize = 30;
+/// Of the marks, which its header begins with.
+const HEADER_BYTES: usize = 38;
+/// What it begins with, and no record does.
+const LAYOUT: u8 = 129;
 const TOMBSTONE_BYTES: usize = 16;
 
 /// Where a conversation stands. `floor - 1 <= archived <= last`, and none of the three ever goes back.
@@ -28,26 +31,42 @@ impl Marks {
     pub const NEW: Self =
         Self { last: 0, floor: 1, archived: 0, last_created_at: UnixMillis::EPOCH, tombstones: 0 };
 
+    /// Records in the hot tier.
+    pub fn hot_records(&self) -> u64 {
+        (self.last + 1 - self.floor).saturating_sub(self.tombstones)
+    }
+}
+
+/// The front of a header.
+pub(super) struct Header {
+    pub(super) marks: Marks,
+    /// The lowest seq that may still be readable; all hot ones below were collected.
+    pub(super) live: u64,
+    /// When that record expires; `None`: never.
+    pub(super) live_until: Option<UnixMillis>,
+}
+
+impl Header {
+    /// `None` where it is not one, or its marks contradict each other.
     pub(super) fn parse(header: &[u8]) -> Option<Self> {
-        if header.len() < HEADER_BYTES || header[0] != 1 {
+        if header.len() < HEADER_BYTES || header[0] != LAYOUT {
             return None;
         }
         let big_endian = |from: usize, len: usize| big_endian(&header[from..from + len]);
-        let marks = Self {
+        let marks = Marks {
             last: big_endian(1, 5),
             floor: big_endian(6, 5),
             archived: big_endian(11, 5),
             last_created_at: UnixMillis::new(big_endian(21, 6)),
             tombstones: big_endian(27, 3),
         };
-        let consistent =
-            marks.floor >= 1 && marks.floor - 1 <= marks.archived && marks.archived <= marks.last;
-        consistent.then_some(marks)
-    }
-
-    /// Records in the hot tier.
-    pub fn hot_records(&self) -> u64 {
-        (self.last + 1 - self.floor).saturating_sub(self.tombstones)
+        let live = big_endian(16, 5);
+        let live_until = Some(UnixMillis::new(big_endian(30, 6))).filter(|date| *date != UnixMillis::EPOCH);
+        let consistent = marks.floor >= 1
+            && marks.floor - 1 <= marks.archived
+            && marks.archived <= marks.last
+            && marks.floor <= live;
+        consistent.then_some(Self { marks, live, live_until })
     }
 }
 

@@ -8,6 +8,7 @@ mod commit;
 mod connection;
 mod deployment;
 mod error;
+mod fingerprint;
 mod gc;
 mod group;
 mod keys;

@@ -2,7 +2,14 @@ use qim_core::{ConversationKey, UnixMillis};
 use redis::Value;
 
 use super::commit::read;
+use super::layout::Header;
 use super::{HotError, HotValue, Marks, RedisMessageStore, corrupt};
+
+/// Above every seq.
+const SEQ_MAX: u64 = 1 << 48;
+/// Records that are read without a script, which would see to it that they are not too many bytes: so many of the largest
+/// that `QIM_PAYLOAD_BYTES_MAX` allows by default are 4 MiB.
+const DIRECT_LIMIT_MAX: usize = 64;
 
 /// Where a page of the hot tier starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,13 +56,54 @@ impl RedisMessageStore {
             PageStart::Unarchived => ("unarchived", 0),
         };
         // Lua counts in doubles; no conversation gets this far.
-        let seq = seq.min(1 << 48);
+        let seq = seq.min(SEQ_MAX);
+        if start == PageStart::Before(seq)
+            && seq == SEQ_MAX
+            && limit <= DIRECT_LIMIT_MAX
+            && let Some(page) = self.read_newest(conversation, limit, now).await?
+        {
+            return Ok(page);
+        }
         let mut call = self.scripts.read_page.prepare_invoke();
         let keys = self.keys(conversation);
         call.key(keys.records()).key(keys.shard.idle());
         call.arg(&keys.id).arg(mode).arg(seq).arg(limit).arg(now.get());
         let reply: Vec<Value> = self.connection.script(&call).await?;
         parse_page(conversation, reply)
+    }
+
+    /// The newest page, which is what most readers want, without a script: the header stands behind the records. `None`
+    /// where that does not tell all, because the first records have just expired, the conversation rests, or something
+    /// is damaged.
+    async fn read_newest(
+        &self,
+        conversation: &ConversationKey,
+        limit: usize,
+        now: UnixMillis,
+    ) -> Result<Option<HotPage>, HotError> {
+        let mut range = redis::cmd("LRANGE");
+        range.arg(self.keys(conversation).records()).arg(-1 - limit.cast_signed()).arg(-1);
+        let mut values: Vec<Vec<u8>> = match self.connection.command(&range).await {
+            Err(HotError::Refused(_)) => return Ok(None),
+            reply => reply?,
+        };
+        let Some(Header { marks, live, live_until }) = values.pop().and_then(|header| Header::parse(&header))
+        else {
+            return Ok(None);
+        };
+        let places = marks.last + 1 - marks.floor;
+        let first_is_readable = live > marks.last || live_until.is_none_or(|expires_at| now < expires_at);
+        if !first_is_readable || values.len() as u64 != places.min(limit as u64) {
+            return Ok(None);
+        }
+        let first = marks.last + 1 - values.len() as u64;
+        let values = (first..).zip(values).map(|(seq, value)| HotValue::parse(conversation, seq, value));
+        Ok(Some(HotPage {
+            marks,
+            first_readable: Some(live).filter(|live| *live <= marks.last),
+            looked_to: live.min(marks.last),
+            values: values.collect(),
+        }))
     }
 
     /// The lowest place in this tier whose record was created at or after `time` (collected ones count too), and the
@@ -74,13 +122,13 @@ impl RedisMessageStore {
         }
         let mut reply = reply.into_iter();
         let mut next = || reply.next().ok_or_else(|| HotError::Refused("seek_time: short reply".into()));
-        let marks = parse_header(conversation, &read::<Vec<u8>>(next()?)?, &mut next)?;
+        let marks = parse_marks(conversation, &read::<Vec<u8>>(next()?)?, &mut next)?;
         Ok((marks, read(next()?)?))
     }
 }
 
 /// The marks; an error where the reply says why there are none.
-fn parse_header(
+fn parse_marks(
     conversation: &ConversationKey,
     header: &[u8],
     next: &mut impl FnMut() -> Result<Value, HotError>,
@@ -88,7 +136,8 @@ fn parse_header(
     if header == b"corrupt" {
         return Err(corrupt(conversation, read::<String>(next()?)?));
     }
-    Marks::parse(header).ok_or_else(|| corrupt(conversation, "the header cannot be read"))
+    let header = Header::parse(header).ok_or_else(|| corrupt(conversation, "the header cannot be read"))?;
+    Ok(header.marks)
 }
 
 fn parse_page(conversation: &ConversationKey, reply: Vec<Value>) -> Result<HotPage, HotError> {
@@ -97,10 +146,16 @@ fn parse_page(conversation: &ConversationKey, reply: Vec<Value>) -> Result<HotPa
     }
     let mut reply = reply.into_iter();
     let mut next = || reply.next().ok_or_else(|| HotError::Refused("read_page: short reply".into()));
-    let marks = parse_header(conversation, &read::<Vec<u8>>(next()?)?, &mut next)?;
+    let marks = parse_marks(conversation, &read::<Vec<u8>>(next()?)?, &mut next)?;
     let first_readable = Some(read(next()?)?).filter(|seq| *seq > 0);
     let looked_to = read(next()?)?;
     let first: u64 = read(next()?)?;
-    let values = reply.zip(first..).map(|(value, seq)| Ok(HotValue::parse(conversation, seq, read(value)?)));
-    Ok(HotPage { marks, first_readable, looked_to, values: values.collect::<Result<_, HotError>>()? })
+    let mut values = Vec::new();
+    for chunk in reply {
+        for value in read::<Vec<Value>>(chunk)? {
+            let seq = first + values.len() as u64;
+            values.push(HotValue::parse(conversation, seq, read(value)?));
+        }
+    }
+    Ok(HotPage { marks, first_readable, looked_to, values })
 }

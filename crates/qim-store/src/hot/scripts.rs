@@ -10,6 +10,8 @@ const FINGERPRINTS: &str = include_str!("../../lua/fingerprints.lua");
 /// For what gives memory back or costs next to none: runs at the memory limit too, since waiting would make it worse.
 const ALSO_AT_THE_MEMORY_LIMIT: &str = "#!lua flags=allow-oom";
 const READS_ONLY: &str = "#!lua flags=no-writes";
+/// Grows memory: at the memory limit, or where Redis cannot write now, it is refused before it begins.
+const GROWS: &str = "#!lua";
 
 /// All scripts, ready to be called.
 pub(super) struct Scripts {
@@ -33,8 +35,7 @@ impl Scripts {
         let shrinks = |act: &str| script(ALSO_AT_THE_MEMORY_LIMIT, act);
         let reads = |act: &str| script(READS_ONLY, act);
         Self {
-            // The only one that Redis refuses at its memory limit: at its first write, so whole.
-            commit_messages: script("", include_str!("../../lua/commit_messages.lua")),
+            commit_messages: script(GROWS, include_str!("../../lua/commit_messages.lua")),
             read_page: reads(include_str!("../../lua/read_page.lua")),
             seek_time: reads(include_str!("../../lua/seek_time.lua")),
             mark_archived: shrinks(include_str!("../../lua/mark_archived.lua")),

@@ -40,19 +40,21 @@ pub struct SetAside {
 }
 
 impl RedisMessageStore {
-    /// Sums over these shards. A few commands a shard.
-    pub async fn stats(
-        &self,
-        shards: impl Iterator<Item = u16>,
-        now: UnixMillis,
-    ) -> Result<HotStats, HotError> {
-        stream::iter(shards.map(|shard| self.shard_stats(ShardKeys(shard), now)))
+    /// Sums over all shards. A few commands a shard.
+    pub async fn stats(&self, now: UnixMillis) -> Result<HotStats, HotError> {
+        let shards = stream::iter(self.shards.all().map(|shard| self.shard_stats(ShardKeys(shard), now)));
+        let (counters, stats) = shards
             .buffer_unordered(CONCURRENCY)
-            .try_fold(HotStats::default(), |sum, shard| std::future::ready(Ok(sum.plus(shard))))
-            .await
+            .try_fold((Counters::default(), HotStats::default()), |(counters, stats), (c, s)| {
+                std::future::ready(Ok((counters.plus(c), stats.plus(s))))
+            })
+            .await?;
+        let less = |count: u64| counters.committed.saturating_sub(count);
+        Ok(HotStats { records: less(counters.removed), unarchived: less(counters.archived), ..stats })
     }
 
-    /// Records ever committed to these shards. One command a shard.
+    /// Records ever committed, by the counters of these shards. One command a shard. Of all shards the sum is right; of
+    /// some it is their share at a guess, since a call with several conversations counts them all in one shard.
     pub async fn committed(&self, shards: impl Iterator<Item = u16>) -> Result<u64, HotError> {
         stream::iter(shards)
             .map(async |shard| {
@@ -67,23 +69,25 @@ impl RedisMessageStore {
             .await
     }
 
-    async fn shard_stats(&self, shard: ShardKeys, now: UnixMillis) -> Result<HotStats, HotError> {
+    /// Counters, and all that does not follow from them.
+    async fn shard_stats(&self, shard: ShardKeys, now: UnixMillis) -> Result<(Counters, HotStats), HotError> {
         let mut counters = redis::cmd("HMGET");
         counters.arg(shard.stats()).arg("committed").arg("removed").arg("archived");
-        let [committed, removed, archived]: [Option<u64>; 3] = self.connection.command(&counters).await?;
-        let less = |count: Option<u64>| committed.unwrap_or(0).saturating_sub(count.unwrap_or(0));
+        let counters: [Option<u64>; 3] = self.connection.command(&counters).await?;
+        let [committed, removed, archived] = counters.map(Option::unwrap_or_default);
         let gc_due = redis::cmd("ZCOUNT").arg(shard.gc()).arg("-inf").arg(now.get()).clone();
         let gc_due: u64 = self.connection.command(&gc_due).await?;
         let gc_due_since = if gc_due > 0 { self.lowest_score(&shard.gc()).await? } else { None };
-        Ok(HotStats {
-            records: less(removed),
-            unarchived: less(archived),
+        let stats = HotStats {
+            records: 0,
+            unarchived: 0,
             unarchived_since: self.lowest_score(&shard.unarchived()).await?.filter(|since| *since <= now),
             gc_due,
             gc_due_since,
             oldest_created_at: self.lowest_score(&shard.trim()).await?,
             set_aside: self.connection.command(redis::cmd("HLEN").arg(shard.set_aside())).await?,
-        })
+        };
+        Ok((Counters { committed, removed, archived }, stats))
     }
 
     async fn lowest_score(&self, key: &str) -> Result<Option<UnixMillis>, HotError> {
@@ -142,6 +146,25 @@ impl RedisMessageStore {
             .map(|entry| entry.seq.map_or(entry.reason.clone(), |seq| format!("seq {seq}: {}", entry.reason)))
             .collect();
         Ok((!told.is_empty()).then(|| told.join("; ")))
+    }
+}
+
+/// What only grows. A call that commits to many shards counts for one of them, so only the sum over all shards means
+/// something.
+#[derive(Clone, Copy, Default)]
+struct Counters {
+    committed: u64,
+    removed: u64,
+    archived: u64,
+}
+
+impl Counters {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            committed: self.committed + other.committed,
+            removed: self.removed + other.removed,
+            archived: self.archived + other.archived,
+        }
     }
 }
 
