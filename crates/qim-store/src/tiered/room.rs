@@ -6,6 +6,8 @@ use crate::hot::{HotError, HotPage, HotValue};
 const READS: usize = 4;
 /// Bytes of records on their way between the tiers, beside the pages that are being read.
 const BYTES: u32 = 16 << 20;
+/// What a record takes beside its bytes, decoded and as a row.
+const RECORD_BYTES: usize = 512;
 
 /// Bounds the memory of records on their way, however many conversations are worked on at once.
 pub(super) struct Room {
@@ -28,7 +30,7 @@ impl Room {
         let _read = self.reads.acquire().await.expect("it is never closed");
         let page = page.await?;
         let bytes = page.values.iter().map(|value| match value {
-            HotValue::Record(record) => record.encoded.len(),
+            HotValue::Record(record) => record.encoded.len() + RECORD_BYTES,
             HotValue::Collected { .. } | HotValue::Damaged { .. } => 0,
         });
         let bytes = u32::try_from(bytes.sum::<usize>()).map_or(BYTES, |bytes| bytes.min(BYTES));
