@@ -5,7 +5,6 @@ mod lease;
 mod maintain;
 mod metrics;
 mod pace;
-mod priority;
 mod report;
 mod shards;
 mod trim;
@@ -17,8 +16,6 @@ use qim_daemon::{ArchiverConfig, Condition, Daemon, Phase, PhaseSpec, RetentionW
 use qim_store::TieredMessageStore;
 use qim_store::tiered::TierOptions;
 use tokio_util::sync::CancellationToken;
-
-pub use priority::give_way;
 
 use crate::metrics::ArchiverMetrics;
 use crate::shards::Worker;

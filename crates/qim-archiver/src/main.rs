@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    qim_archiver::give_way();
     // The work first, then the leases that it needs.
     qim_daemon::run_daemon(qim_archiver::PHASES, qim_archiver::start)
 }
