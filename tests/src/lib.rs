@@ -25,6 +25,8 @@ pub struct Pair {
     pub writer: Daemon,
     /// The hot tier.
     pub redis: RedisServer,
+    /// Where the archive is.
+    pub archive_url: String,
     /// Where the archive's file is.
     _dir: tempfile::TempDir,
 }
@@ -132,7 +134,7 @@ impl PairOptions {
             .iter()
             .fold(archiver, |launch, (name, value)| launch.env(name, value))
             .start();
-        Pair { archiver, writer, redis, _dir: dir }
+        Pair { archiver, writer, redis, archive_url, _dir: dir }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The archiver: per shard, under a lease, it copies what the archive has not got and trims what left the hot window.
 
 mod copy;
+mod dictionaries;
 mod lease;
 mod maintain;
 mod metrics;
@@ -52,7 +53,8 @@ pub async fn start(daemon: Daemon<ArchiverConfig>, [work, leases]: [Phase; 2]) -
         copy::CopyTask::new(worker.clone(), daemon.config.copy_delay),
     );
     driver.start(&work, Schedule::every(trim::INTERVAL), trim::TrimTask::new(worker.clone()));
-    driver.start(&work, Schedule::every(maintain::INTERVAL), maintain::MaintainTask::new(worker));
+    driver.start(&work, Schedule::every(maintain::INTERVAL), maintain::MaintainTask::new(worker.clone()));
+    driver.start(&work, Schedule::every(dictionaries::INTERVAL), dictionaries::DictionaryTask::new(worker));
     driver.start(
         &work,
         Schedule::every(report::INTERVAL),

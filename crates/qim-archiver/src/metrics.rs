@@ -17,6 +17,9 @@ pub(crate) struct ArchiverMetrics {
     pub(crate) conversations_set_aside: Counter,
     pub(crate) rows_deleted: Counter,
     pub(crate) bytes_freed: Counter,
+    pub(crate) dictionaries: Gauge,
+    pub(crate) dictionaries_deleted: Counter,
+    pub(crate) dictionaries_restored: Counter,
     pub(crate) leases: Gauge,
     pub(crate) archive: [ArchiveCalls; 3],
     pub(crate) unarchived: Gauge,
@@ -55,6 +58,9 @@ impl ArchiverMetrics {
             conversations_set_aside: counter!("qim_conversations_set_aside_total"),
             rows_deleted: counter!("qim_expired_rows_deleted_total"),
             bytes_freed: counter!("qim_archive_freed_bytes_total"),
+            dictionaries: gauge!("qim_dictionaries"),
+            dictionaries_deleted: counter!("qim_dictionaries_deleted_total"),
+            dictionaries_restored: counter!("qim_dictionaries_restored_total"),
             leases: gauge!("qim_leases_held"),
             archive: ["copy", "trim", "maintain"].map(|op| ArchiveCalls {
                 seconds: histogram!("qim_archive_duration_seconds", "op" => op),
@@ -130,6 +136,17 @@ fn describe() {
         "qim_archive_freed_bytes_total",
         Unit::Bytes,
         "Bytes the archive gave back to the file system."
+    );
+    describe_gauge!("qim_dictionaries", Unit::Count, "Dictionaries that records need, or will.");
+    describe_counter!(
+        "qim_dictionaries_deleted_total",
+        Unit::Count,
+        "Dictionaries deleted, since no record needs them any more."
+    );
+    describe_counter!(
+        "qim_dictionaries_restored_total",
+        Unit::Count,
+        "Dictionaries that a tier had lost, put back from the other one."
     );
     describe_gauge!("qim_leases_held", Unit::Count, "Shards this archiver works on.");
     describe_histogram!(

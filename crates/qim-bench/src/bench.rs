@@ -14,6 +14,9 @@ use crate::servers::daemon::Daemon;
 use crate::servers::process::{Process, peak_rss_mib};
 use crate::servers::redis::Redis;
 
+/// Generated messages to train a dictionary on: enough that phrases are seen in many conversations.
+const TRAINING_MESSAGES: &str = "20000";
+
 /// Everything that phases need. What they start they own themselves.
 pub(crate) struct Bench {
     pub(crate) scale: Scale,
@@ -98,6 +101,36 @@ impl Bench {
     /// The script that starts a CQL server. A smoke test takes none of the minutes that one needs.
     pub(crate) fn cassandra(&self) -> Option<&Path> {
         self.args.cassandra.as_deref().filter(|_| !self.args.quick)
+    }
+
+    /// Runs `qim dictionary train` on the tiers.
+    pub(crate) fn train(&self, redis: &Redis, archive: &str) -> Result<()> {
+        let mut train = self.qim();
+        train.args(["--json", "dictionary", "train", "--from"]).arg(self.training_file()?);
+        train.env("QIM_REDIS_URL", redis.url()).env("QIM_ARCHIVE_URL", archive);
+        let output = train.output().context("qim dictionary train")?;
+        ensure!(output.status.success(), "qim dictionary train: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(())
+    }
+
+    fn training_file(&self) -> Result<PathBuf> {
+        let beside = self.args.corpus.as_ref().map(|corpus| corpus.with_file_name("train.ndjson"));
+        if let Some(file) = self.args.train.clone().or(beside.filter(|file| file.is_file())) {
+            return Ok(file);
+        }
+        let output = self.qim().args(["demo", "--messages", TRAINING_MESSAGES, "--seed", "2"]).output()?;
+        let file = self.new_path("train");
+        std::fs::write(&file, output.stdout)?;
+        Ok(file)
+    }
+
+    /// The command, without any variable of this process's own environment.
+    fn qim(&self) -> Command {
+        let mut command = Command::new(self.bin_dir.join("qim"));
+        for (variable, _) in std::env::vars().filter(|(variable, _)| variable.starts_with("QIM_")) {
+            command.env_remove(variable);
+        }
+        command
     }
 
     /// Runs `qim import`; every line has to be committed.

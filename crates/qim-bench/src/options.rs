@@ -17,6 +17,10 @@ pub(crate) struct MeasureArgs {
     /// Messages to measure with, as `qim import` reads them [default: generated chat]
     #[arg(long, value_name = "FILE")]
     pub(crate) corpus: Option<PathBuf>,
+    /// Messages to train a dictionary on, as `qim import` reads them [default: train.ndjson beside the corpus, else
+    /// generated chat of another seed]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) train: Option<PathBuf>,
     /// Small and short: shows that everything works, not how fast
     #[arg(long)]
     pub(crate) quick: bool,

@@ -63,6 +63,12 @@ pub(crate) enum Command {
     CheckManifests(CheckManifestsArgs),
     /// Prints generated chat as NDJSON, for `qim import -`; the same for the same seed
     Demo(DemoArgs),
+    /// Trains dictionaries, with which short messages take half the memory, and lists them
+    ///
+    /// Works on the tiers themselves and is configured as the daemons are: QIM_REDIS_URL, QIM_ARCHIVE_URL,
+    /// QIM_SHARDS and so on.
+    #[command(subcommand)]
+    Dictionary(DictionaryCommand),
     /// Asks a daemon's admin port whether it is ready; for container health checks
     Health(HealthArgs),
 }
@@ -180,6 +186,27 @@ pub(crate) struct DemoArgs {
     /// Another seed, another chat
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub(crate) seed: u64,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DictionaryCommand {
+    /// Makes a dictionary of phrases seen in at least 50 conversations and by at least 10 senders, and of no other text
+    ///
+    /// It is stored in both tiers and is the current one from then on: writers use it from their next refresh on. Older
+    /// ones stay until no record needs them. Messages that never expire are not learnt from.
+    Train(TrainArgs),
+    /// Prints the dictionaries that are kept
+    List,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TrainArgs {
+    /// What to learn from: NDJSON as for import, - for standard input, or live for messages that Redis has now
+    #[arg(long, value_name = "FILE|live")]
+    pub(crate) from: PathBuf,
+    /// Tells what it would give, and stores nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, Args)]

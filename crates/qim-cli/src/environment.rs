@@ -1,6 +1,8 @@
+use std::ffi::OsString;
+
 /// What the environment says, read once. Values are checked where they are used, so that a command is not stopped by
 /// a variable that it does not need.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment {
     /// `QIM_SERVER`: the writer's URL.
     pub server: Option<String>,
@@ -8,12 +10,15 @@ pub struct Environment {
     pub retention_days: Option<String>,
     /// `QIM_ADMIN_ADDR`: where a daemon in this container answers about its health.
     pub admin_addr: Option<String>,
+    /// All variables, for commands that are configured as the daemons are. They may hold secrets.
+    pub variables: Vec<(OsString, OsString)>,
 }
 
 impl Environment {
     /// Reads the process's own. A value that is not UTF-8 counts with its bad bytes replaced, and is refused for it.
     pub fn from_process() -> Self {
-        Self::from_lookup(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+        let lookup = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+        Self { variables: std::env::vars_os().collect(), ..Self::from_lookup(lookup) }
     }
 
     /// Reads from any source of names and values.
@@ -22,6 +27,7 @@ impl Environment {
             server: lookup("QIM_SERVER"),
             retention_days: lookup("QIM_DEFAULT_HISTORY_RETENTION_DAYS"),
             admin_addr: lookup("QIM_ADMIN_ADDR"),
+            variables: Vec::new(),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The command `qim`: writes, reads, imports and verifies message histories over the API of `qim-writer`.
+//! The command `qim`: writes, reads, imports and verifies message histories over the API of `qim-writer`, and trains
+//! dictionaries on the tiers themselves.
 //!
 //! [`run`] takes the parsed command line and the environment and does one command. What a command prints on standard
 //! output is its result, for people or (`--json`) for programs; everything else goes to standard error.
@@ -7,6 +8,7 @@ mod cli;
 mod client;
 mod commands;
 mod demo;
+mod dictionary;
 mod environment;
 mod failure;
 mod grpc;
@@ -42,6 +44,7 @@ pub async fn run(cli: Cli, environment: Environment) -> Result<(), Failure> {
         Command::Verify(args) => verify::run(&session, args, &mut output).await,
         Command::CheckManifests(args) => commands::check_manifests::run(args, &mut output),
         Command::Demo(args) => demo::run(args, &mut output),
+        Command::Dictionary(command) => dictionary::run(&session, command, &mut output).await,
         Command::Health(args) => commands::health::run(&session, args, &mut output),
     };
     // What was printed before something went wrong is still a result.

@@ -2,13 +2,12 @@
 //!
 //! ```text
 //! offset  bytes
-//!      0      1  format: 1
-//!      1      1  flags: class (bits 0-1), content type given (bit 2), form of the id (bits 3-4), form of the payload
-//!                (bits 5-6: as it is, zstd, zstd with a dictionary), 0 (bit 7)
-//!      2      6  created_at, ms, big-endian
-//!      8    1-7  expires_at: see below
-//!             1  length of the sender, then the sender
-//!             1  length of the id, then the id; for the binary forms 16 bytes and no length
+//!      0      1  flags: class (bits 0-1), content type given (bit 2), form of the id (bits 3-4), form of the payload
+//!                (bits 5-6: as it is, zstd, zstd with a dictionary), 1 (bit 7: this format)
+//!      1      6  created_at, ms, big-endian
+//!      7    1-7  expires_at: see below
+//!               sender, packed (packed_text.rs)
+//!               id: 16 bytes where it is 32 hex digits or a UUID (its form says so), else packed
 //!             1  length of the content type, then the content type; absent unless bit 2 is set
 //!           0-5  number of the dictionary, as a varint; only where there is one
 //!           0-5  length of the payload, as a varint; only where it is compressed
@@ -25,26 +24,29 @@
 //!      255  the 6 bytes behind it are the date, ms, big-endian: not whole days, or more of them
 //! ```
 //!
-//! The dates stand in front so that Lua scripts can read them (`expires_at` in conversation.lua). The seq is not in it: the place where a record
-//! is stored says it. The conversation's hash is in the checksum, so that a record under another conversation's key is
+//! A first byte below 128 is none of this format: 0 is a tombstone in Redis, 1 the header of a conversation there, and 2 to
+//! 127 are left for formats to come.
+//!
+//! The dates stand in front so that Lua scripts can read them (`expires_at` in conversation.lua). The seq is not in it: the
+//! place where a record is stored says it. The conversation's hash is in the checksum, so that a record under another conversation's key is
 //! found out.
 
 use bytes::Bytes;
 
+use crate::packed_text;
 use crate::{
     ConversationKey, DEFAULT_CONTENT_TYPE, RetentionClass, StoredMessage, StoredPayload, UnixMillis,
 };
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 0b1000_0000;
 const CLASS_MASK: u8 = 0b0000_0011;
 const HAS_CONTENT_TYPE: u8 = 0b0000_0100;
 const ID_FORM_SHIFT: u8 = 3;
 const PAYLOAD_FORM_SHIFT: u8 = 5;
 const FORM_MASK: u8 = 0b11;
 const PAYLOAD_FORM_MAX: u8 = 2;
-const RESERVED_MASK: u8 = 0b1000_0000;
 /// Up to the first byte of `expires_at`.
-const HEADER_BYTES: usize = 8;
+const HEADER_BYTES: usize = 7;
 /// With nothing in any field. `is_record` in conversation.lua goes by it, so that a date of 7 bytes fits.
 const RECORD_BYTES_MIN: usize = HEADER_BYTES + 3 + CHECKSUM_BYTES;
 const CHECKSUM_BYTES: usize = 4;
@@ -61,7 +63,7 @@ pub enum CodecError {
     #[error("the record is cut short at {0} bytes")]
     Truncated(usize),
     /// A format that this version does not know.
-    #[error("the record has format {0}; known is {FORMAT}")]
+    #[error("the record has format {0}; known are 128 to 255")]
     UnknownFormat(u8),
     /// A flag bit that this version does not know.
     #[error("the record has unknown flags {0:#010b}")]
@@ -117,18 +119,18 @@ pub fn encode(conversation: &ConversationKey, message: &StoredMessage) -> Vec<u8
     let has_content_type = message.content_type != DEFAULT_CONTENT_TYPE;
     let mut out =
         Vec::with_capacity(RECORD_BYTES_MIN + 6 + message.sender.len() + 130 + message.payload.stored_len());
-    out.push(FORMAT);
     out.push(
-        message.class as u8
+        FORMAT
+            | message.class as u8
             | if has_content_type { HAS_CONTENT_TYPE } else { 0 }
             | ((id.form() as u8) << ID_FORM_SHIFT)
             | (message.payload.form() << PAYLOAD_FORM_SHIFT),
     );
     push_millis(&mut out, message.created_at);
     push_expiry(&mut out, message.created_at, message.expires_at);
-    push_text(&mut out, &message.sender);
+    packed_text::push(&mut out, &message.sender);
     match &id {
-        PackedId::Text(text) => push_text(&mut out, text),
+        PackedId::Text(text) => packed_text::push(&mut out, text),
         PackedId::Hex(bytes) | PackedId::Uuid(bytes) => out.extend_from_slice(bytes),
     }
     if has_content_type {
@@ -146,7 +148,7 @@ pub fn decode(conversation: &ConversationKey, bytes: &Bytes) -> Result<StoredMes
     if bytes.len() < RECORD_BYTES_MIN {
         return Err(CodecError::Truncated(bytes.len()));
     }
-    if bytes[0] != FORMAT {
+    if bytes[0] & FORMAT == 0 {
         return Err(CodecError::UnknownFormat(bytes[0]));
     }
     let body = bytes.slice(..bytes.len() - CHECKSUM_BYTES);
@@ -155,23 +157,23 @@ pub fn decode(conversation: &ConversationKey, bytes: &Bytes) -> Result<StoredMes
     if stored != found {
         return Err(CodecError::Checksum { stored, found });
     }
-    let flags = body[1];
+    let flags = body[0];
     let id_form = flags >> ID_FORM_SHIFT & FORM_MASK;
     let payload_form = flags >> PAYLOAD_FORM_SHIFT & FORM_MASK;
-    if flags & RESERVED_MASK != 0 || id_form > IdForm::Uuid as u8 || payload_form > PAYLOAD_FORM_MAX {
+    if id_form > IdForm::Uuid as u8 || payload_form > PAYLOAD_FORM_MAX {
         return Err(CodecError::UnknownFlags(flags));
     }
-    let created_at = millis(&body[2..8]);
+    let created_at = millis(&body[1..HEADER_BYTES]);
     let mut rest = Reader { body: &body, at: HEADER_BYTES };
     Ok(StoredMessage {
         class: RetentionClass::from_number(flags & CLASS_MASK).expect("two bits name four classes"),
         created_at,
         expires_at: rest.expiry(created_at)?,
-        sender: rest.text("sender")?,
+        sender: rest.packed_text("sender")?,
         client_msg_id: match id_form {
-            form if form == IdForm::Hex as u8 => hex(rest.take(16)?),
-            form if form == IdForm::Uuid as u8 => uuid(rest.take(16)?),
-            _ => rest.text("client_msg_id")?,
+            form if form == IdForm::Hex as u8 => packed_text::hex(rest.take(16)?),
+            form if form == IdForm::Uuid as u8 => packed_text::uuid(rest.take(16)?),
+            _ => rest.packed_text("client_msg_id")?,
         },
         content_type: if flags & HAS_CONTENT_TYPE == 0 {
             DEFAULT_CONTENT_TYPE.to_owned()
@@ -185,15 +187,15 @@ pub fn decode(conversation: &ConversationKey, bytes: &Bytes) -> Result<StoredMes
 /// What tells one message of a conversation from another, as its record holds it: the form of the id, and sender and id.
 /// Of a record that [`encode`] made. The same in `identity_of` in conversation.lua.
 pub fn identity(record: &[u8]) -> (u8, &[u8]) {
-    let form = record[1] >> ID_FORM_SHIFT & FORM_MASK;
+    let form = record[0] >> ID_FORM_SHIFT & FORM_MASK;
     let from = HEADER_BYTES
         + match record[HEADER_BYTES] {
             DATE_FOLLOWS => 7,
             days if u64::from(days) >= LONG_DAYS => 2,
             _ => 1,
         };
-    let id = from + 1 + usize::from(record[from]);
-    let id_bytes = if form == IdForm::Text as u8 { 1 + usize::from(record[id]) } else { 16 };
+    let id = from + packed_text::packed_len(record[from]);
+    let id_bytes = if form == IdForm::Text as u8 { packed_text::packed_len(record[id]) } else { 16 };
     (form, &record[from..id + id_bytes])
 }
 
@@ -215,28 +217,10 @@ impl PackedId<'_> {
 
 /// Packs only what unpacks to the very same text.
 fn pack_id(id: &str) -> PackedId<'_> {
-    if id.len() == 32 {
-        return unhex(id).map_or(PackedId::Text(id), PackedId::Hex);
+    if let Some(bytes) = packed_text::unhex(id.bytes()) {
+        return PackedId::Hex(bytes);
     }
-    let packed = if id.len() == 36 { unhex(&id.replace('-', "")) } else { None };
-    packed.filter(|bytes| uuid(bytes) == id).map_or(PackedId::Text(id), PackedId::Uuid)
-}
-
-/// Lower-case only, so that the id comes back as it was given.
-fn unhex(text: &str) -> Option<[u8; 16]> {
-    if text.len() != 32 || !text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
-        return None;
-    }
-    u128::from_str_radix(text, 16).ok().map(u128::to_be_bytes)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    format!("{:032x}", u128::from_be_bytes(bytes.try_into().expect("sixteen bytes")))
-}
-
-fn uuid(bytes: &[u8]) -> String {
-    let hex = hex(bytes);
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    packed_text::unhex_uuid(id).map_or(PackedId::Text(id), PackedId::Uuid)
 }
 
 fn push_expiry(out: &mut Vec<u8>, created_at: UnixMillis, expires_at: Option<UnixMillis>) {
@@ -307,6 +291,12 @@ impl<'a> Reader<'a> {
         };
         let date = created_at.get() + days * DAY_MS;
         if date <= UnixMillis::MAX.get() { Ok(Some(UnixMillis::new(date))) } else { Err(CodecError::Dates) }
+    }
+
+    fn packed_text(&mut self, field: &'static str) -> Result<String, CodecError> {
+        let first = *self.body.get(self.at).ok_or(CodecError::Truncated(self.body.len()))?;
+        let packed = self.take(packed_text::packed_len(first))?;
+        packed_text::unpack(packed).ok_or(CodecError::NotUtf8(field))
     }
 
     fn text(&mut self, field: &'static str) -> Result<String, CodecError> {

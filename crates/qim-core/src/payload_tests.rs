@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::UnixMillis;
 
 const SAYING: &str = "to be, or not to be, or to be, or not to be: that is the question";
 
@@ -100,6 +101,45 @@ fn a_dictionary_that_is_not_known_is_named() {
     assert_eq!(&stored(&payload)[..], &[0xac, 2, 10, b'x', b'y', b'z']);
 }
 
+/// Both with a dictionary of plain text.
+fn with_dictionary(id: u32) -> (Compressor, Decompressor) {
+    let text = Bytes::from_static(b"that is the question, or not to be, to be or");
+    let dictionary = Dictionary::new(id, UnixMillis::EPOCH, text).unwrap();
+    let (compressor, decompressor) = (Compressor::default(), Decompressor::default());
+    compressor.use_dictionary(Some(&dictionary)).unwrap();
+    decompressor.learn(dictionary.into());
+    (compressor, decompressor)
+}
+
+#[test]
+fn every_form_of_the_head_is_put_back_with_a_dictionary_too() {
+    let edges = [8, 31, 255, 256, 16_384, 65_535, 65_791, 65_792, BLOCK_BYTES - 1, BLOCK_BYTES, 400_000];
+    for id in [1, 127, 128, u32::MAX] {
+        let (compressor, decompressor) = with_dictionary(id);
+        for len in edges.into_iter().chain([COMPRESSED_PAYLOAD_BYTES_MAX]) {
+            let raw: Bytes = SAYING.bytes().cycle().skip(7).take(len).collect();
+            let payload = compressor.pack_expiring(&raw);
+            assert_eq!(payload.dictionary(), (len > 8).then_some(id), "{len}");
+            let payload = StoredPayload::parse(payload.form(), stored(&payload)).unwrap();
+            assert_eq!(payload.open(&decompressor).unwrap(), raw, "{len}");
+        }
+    }
+}
+
+#[test]
+fn what_a_dictionary_opens_gives_what_it_announces_or_nothing() {
+    let (compressor, decompressor) = with_dictionary(3);
+    let packed = compressor.pack_expiring(&vec![b'x'; 100_000].into());
+    for announced in [200, 99_999, 100_001, 130_000, 1 << 20] {
+        let encoding = Encoding::ZstdDictionary { dictionary: 3, len: announced };
+        let payload = StoredPayload { encoding, ..packed.clone() };
+        assert_eq!(payload.open(&decompressor), Err(CodecError::Frame { announced: announced as usize }));
+    }
+    assert_eq!(packed.open(&Decompressor::default()), Err(CodecError::UnknownDictionary(3)));
+    decompressor.forget_all_but(&[1, 2]);
+    assert_eq!(packed.open(&decompressor), Err(CodecError::UnknownDictionary(3)));
+}
+
 #[test]
 fn numbers_end_within_five_bytes() {
     for number in [0, 1, 127, 128, 16_383, 16_384, (1 << 21) - 1, 1 << 21, (1 << 28) - 1, 1 << 28, u32::MAX] {
@@ -121,7 +161,9 @@ fn contexts_are_kept_and_one_that_failed_does_no_harm() {
     for _ in 0..3 {
         let payload = compressor.pack(&Bytes::from_static(SAYING.as_bytes()));
         assert_eq!(payload.open(&decompressor).unwrap(), SAYING);
-        assert_eq!((compressor.0.0.lock().unwrap().len(), decompressor.0.0.lock().unwrap().len()), (1, 1));
+        let idle =
+            (compressor.contexts.0.lock().unwrap().len(), decompressor.contexts.0.lock().unwrap().len());
+        assert_eq!(idle, (1, 1));
         damaged.open(&decompressor).unwrap_err();
     }
 }
@@ -134,6 +176,31 @@ proptest! {
     ) {
         if let Ok(raw) = announcing(len, &content).and_then(|payload| opened(&payload)) {
             prop_assert_eq!(raw.len(), len as usize);
+        }
+    }
+
+    #[test]
+    fn any_content_opens_to_its_length_or_not_at_all_with_a_dictionary(
+        content in proptest::collection::vec(any::<u8>(), 0..300),
+        words in proptest::collection::vec("(be|or|not|question|[a-f]{3}) ", 10..200),
+        place in any::<prop::sample::Index>(),
+        len in 301..200_000_u32,
+    ) {
+        let (compressor, decompressor) = with_dictionary(1);
+        let encoding = Encoding::ZstdDictionary { dictionary: 1, len };
+        let payload = StoredPayload { encoding, bytes: content.into() };
+        if let Ok(raw) = payload.open(&decompressor) {
+            prop_assert_eq!(raw.len(), len as usize);
+        }
+        let raw = Bytes::from(words.concat());
+        let packed = compressor.pack_expiring(&raw);
+        prop_assert_eq!(packed.open(&decompressor), Ok(raw));
+        let mut content = packed.bytes.to_vec();
+        let place = place.index(content.len());
+        content[place] ^= 0x10;
+        let damaged = StoredPayload { bytes: content.into(), ..packed };
+        if let Ok(raw) = damaged.open(&decompressor) {
+            prop_assert_eq!(raw.len(), damaged.len());
         }
     }
 

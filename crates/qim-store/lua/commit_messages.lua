@@ -59,25 +59,27 @@ local function push(key, h, a, count)
   return redis.call('RPUSH', key, unpack(values))
 end
 
--- Enters them in the indexes of their shard. Dates stand in SPEC from `dates_from` on, if any.
-local function register(key, h, spec, dates_from, first, count, was)
+-- Enters those that GC has to collect in its index.
+local function register_expiries(key, spec, first, count)
   local shard, id = names(key)
-  local due = {}
-  for i = 1, #spec > dates_from and count or 0 do
+  local dates_from, due = SPEC_BYTES + count * (HINT_BYTES + FINGERPRINT_BYTES), {}
+  for i = 1, count do
     local date = struct.unpack('>I6', spec, dates_from + 6 * i - 5)
     if date > 0 then
       due[#due + 1] = string.format('%.0f', date)
       due[#due + 1] = id .. '\0' .. string.format('%.0f', first + i - 1)
     end
   end
-  if #due > 0 then
-    redis.call('ZADD', shard .. 'msghistorygc', unpack(due))
-  end
-  if was.archived then
-    redis.call('ZADD', shard .. 'unarchived', 'NX', now, id)
-  end
-  if was.empty then
-    redis.call('ZADD', shard .. 'trim', was.oldest, id)
+  redis.call('ZADD', shard .. 'msghistorygc', unpack(due))
+end
+
+-- Enters a conversation that had nothing to archive in the archiver's indexes. `oldest`, where it was empty: the date of
+-- its first record.
+local function register_conversation(key, h, oldest)
+  local shard, id = names(key)
+  redis.call('ZADD', shard .. 'unarchived', 'NX', now, id)
+  if oldest then
+    redis.call('ZADD', shard .. 'trim', oldest, id)
     if h.rests then
       idle_remove(shard .. 'idle', shard .. 'stats', id)
     end
@@ -109,7 +111,7 @@ local function commit(key, packed, spec, a)
     return { 'date', h.created }
   end
 
-  local first, was = h.last + 1, { empty = h.last < h.floor, archived = h.archived == h.last, oldest = oldest }
+  local first, was_empty, was_archived = h.last + 1, h.last < h.floor, h.archived == h.last
   if h.live > h.last then
     h.live_until = expires_at(ARGV[a])
   end
@@ -119,10 +121,14 @@ local function commit(key, packed, spec, a)
     redis.call('LTRIM', key, 0, -count - 2)
     return { 'corrupt', WRONG_LENGTH }
   end
-  flush_buckets(h, key)
-  local dates_from = SPEC_BYTES + count * (HINT_BYTES + FINGERPRINT_BYTES)
-  if was.archived or #spec > dates_from then
-    register(key, h, spec, dates_from, first, count, was)
+  if h.bucket_count > 0 then
+    flush_buckets(h, key)
+  end
+  if #spec > SPEC_BYTES + count * (HINT_BYTES + FINGERPRINT_BYTES) then
+    register_expiries(key, spec, first, count)
+  end
+  if was_archived then
+    register_conversation(key, h, was_empty and oldest)
   end
   return first
 end

@@ -2,11 +2,11 @@
 -- behind idle.lua, before each of the others; src/hot/layout.rs reads the same layout in Rust.
 --
 -- A conversation is one list. Element i, from 0, is what stands at seq floor + i: a record (crates/qim-core/src/codec.rs)
--- or, where one was collected, a tombstone of 16 bytes: two zeros, the record's created_at, 6 bytes big-endian, at the
--- place where a record has it too, and its fingerprint (fingerprints.lua). The last element is the header: there a commit
+-- or, where one was collected, a tombstone of 15 bytes: a zero, the record's created_at, 6 bytes big-endian, at the place
+-- where a record has it too, and its fingerprint (fingerprints.lua). The last element is the header: there a commit
 -- takes it off and puts it back with the new records, and a reader of the newest records gets it with them.
 --
--- Header, big-endian: layout B (129, which no record begins with), last I5, floor I5, archived I5, live I5, created_at of
+-- Header, big-endian: layout B (1, which no record begins with), last I5, floor I5, archived I5, live I5, created_at of
 -- the last I6, tombstones I3, expires_at of the record at `live` I6 (0: never), buckets H. Then without buckets a hint of
 -- 2 bytes for each place (fingerprints.lua), with them: sweep cursor H, entries I4. `live` is the lowest seq that may
 -- still be readable: all from floor to live - 1 are tombstones.
@@ -14,27 +14,27 @@
 -- Redis' Lua hashes every byte of every string it makes, 1.3 ns a byte: what happens on each commit makes few and short
 -- ones.
 
-local LAYOUT = 129
+local LAYOUT = 1
 local HEADER, HEADER_BYTES = '>BI5I5I5I5I6I3I6H', 38
 local INDEX, INDEX_BYTES = '>HI4', 6
 local HINT_BYTES = 2
 
 -- Of a record or a tombstone; 0 for anything too short to be one.
 local function created_at(value)
-  if #value < 8 then
+  if #value < 7 then
     return 0
   end
-  return struct.unpack('>I6', value, 3)
+  return struct.unpack('>I6', value, 2)
 end
 
--- Of a record; 0: never. Byte 9 says in which form the date is stored: see crates/qim-core/src/codec.rs.
+-- Of a record; 0: never. Byte 8 says in which form the date is stored: see crates/qim-core/src/codec.rs.
 local function expires_at(record)
-  local days, low = string.byte(record, 9, 10)
+  local days, low = string.byte(record, 8, 9)
   if days == 0 then
     return 0
   end
   if days == 255 then
-    return (struct.unpack('>I6', record, 10))
+    return (struct.unpack('>I6', record, 9))
   end
   if days >= 240 then
     days = 240 + (days - 240) * 256 + low
@@ -43,36 +43,49 @@ local function expires_at(record)
 end
 
 local function is_tombstone(value)
-  return #value == 16 and string.byte(value, 1) == 0
+  return #value == 15 and string.byte(value, 1) == 0
 end
 
 -- Only the shape: the checksum is for whoever decodes the record.
 local function is_record(value)
-  return #value >= 15 and string.byte(value, 1) == 1
+  return #value >= 14 and string.byte(value, 1) >= 128
+end
+
+-- How many bytes a packed text takes that begins at a byte of a record: see crates/qim-core/src/packed_text.rs.
+local function text_bytes(record, at)
+  local first = string.byte(record, at) or 0
+  if first <= 128 then
+    return 1 + first
+  end
+  if first == 129 then
+    return 17
+  end
+  return 2 + first % 8 + math.floor((first - 128) / 8)
 end
 
 -- Form of the id, sender and id of a record, as it stores them: what a retry has, too.
 local function identity_of(record)
-  local form = math.floor(string.byte(record, 2) / 8) % 4
-  local days = string.byte(record, 9)
-  local from = 10
+  local flags, days = string.byte(record, 1), string.byte(record, 8)
+  local form = math.floor(flags / 8) % 4
+  local from = 9
   if days == 255 then
-    from = 16
+    from = 15
   elseif days >= 240 then
-    from = 11
+    from = 10
   end
-  local id = from + 1 + (string.byte(record, from) or 0)
-  local to = id + 15
+  local id = from + text_bytes(record, from)
+  local to = id + 16
   if form == 0 then
-    to = id + (string.byte(record, id) or 0)
+    to = id + text_bytes(record, id)
   end
-  return string.char(form) .. string.sub(record, from, to)
+  return string.char(form) .. string.sub(record, from, to - 1)
 end
 
+-- A table that is made with all its fields does not grow later.
 local function new_header()
   return {
     last = 0, floor = 1, archived = 0, live = 1, created = 0, tombstones = 0, live_until = 0, hints = '',
-    bucket_count = 0, sweep = 0, held = 0, buckets = {}, dirty = {},
+    bucket_count = 0, sweep = 0, held = 0, buckets = false, dirty = false, rests = false,
   }
 end
 
@@ -92,7 +105,7 @@ local function parse_header(packed)
   if #packed < HEADER_BYTES or string.byte(packed, 1) ~= LAYOUT then
     return nil, 'the header is not one of a conversation'
   end
-  local h, _ = { buckets = {}, dirty = {}, sweep = 0, held = 0, hints = '' }, nil
+  local h, _ = new_header(), nil
   _, h.last, h.floor, h.archived, h.live, h.created, h.tombstones, h.live_until, h.bucket_count =
     struct.unpack(HEADER, packed)
   if h.archived < h.floor - 1 or h.archived > h.last or h.live < h.floor then

@@ -20,11 +20,11 @@ local function fingerprint_of(identity)
 end
 
 local function tombstone(record)
-  return '\0\0' .. string.sub(record, 3, 8) .. fingerprint_of(identity_of(record))
+  return '\0' .. string.sub(record, 2, 7) .. fingerprint_of(identity_of(record))
 end
 
 local function grave_fingerprint(value)
-  return string.sub(value, 9, 16)
+  return string.sub(value, 8, 15)
 end
 
 -- Hints and fingerprints of so many messages, as they stand in a string behind `skip` bytes.
@@ -51,6 +51,9 @@ end
 
 -- A bucket in memory is a list of pieces, joined when it is looked at: entries are added one by one.
 local function load_pieces(h, key, bucket)
+  if not h.buckets then
+    h.buckets, h.dirty = {}, {}
+  end
   local pieces = h.buckets[bucket]
   if not pieces then
     pieces = { redis.call('HGET', index_key(key), bucket) or '' }
@@ -74,10 +77,10 @@ local function store_bucket(h, bucket, entries)
 end
 
 local function flush_buckets(h, key)
-  for bucket in pairs(h.dirty) do
+  for bucket in pairs(h.dirty or {}) do
     redis.call('HSET', index_key(key), bucket, load_bucket(h, key, bucket))
   end
-  h.dirty = {}
+  h.dirty = h.buckets and {}
 end
 
 local function entry_seq(h, entries, at)
@@ -240,7 +243,7 @@ local function hints_from_index(h, key)
   end
   redis.call('DEL', index_key(key))
   h.hints = table.concat(hints)
-  h.bucket_count, h.sweep, h.held, h.buckets, h.dirty = 0, 0, 0, {}, {}
+  h.bucket_count, h.sweep, h.held, h.buckets, h.dirty = 0, 0, 0, false, false
 end
 
 -- Moves the floor up. The index follows a few buckets a call: it is swept once half of what it holds is dead, it shrinks

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use qim_core::{ConversationKey, RetentionClass, UnixMillis};
+use qim_core::{Compression, ConversationKey, RetentionClass, UnixMillis};
 use qim_store::TieredMessageStore;
 use qim_store::hot::{Draft, Marks};
 use qim_store::tiered::{Position, PullRequest, TieredDraft};
@@ -40,6 +40,10 @@ enum Step {
         conversation: usize,
     },
     Maintain,
+    /// From here on commits pack with another dictionary.
+    Train,
+    /// From here on commits are those of a writer that stores payloads like this.
+    Restart(Compression),
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -56,6 +60,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         3 => conversation.clone().prop_map(|conversation| Step::Copy { conversation }),
         3 => conversation.prop_map(|conversation| Step::Trim { conversation }),
         1 => Just(Step::Maintain),
+        1 => Just(Step::Train),
+        1 => prop::sample::select(vec![Compression::Off, Compression::Zstd]).prop_map(Step::Restart),
     ]
 }
 
@@ -111,7 +117,21 @@ impl World {
             Step::Copy { conversation } if self.model[*conversation].is_empty() => {}
             Step::Copy { conversation } => copy_all(self.store(), &key(*conversation), self.now).await,
             Step::Trim { conversation } => _ = trim_all(self.store(), &key(*conversation), self.now).await,
-            Step::Maintain => while self.store().archive().maintain(self.now).await.unwrap().more {},
+            Step::Maintain => {
+                while self.store().archive().maintain(self.now).await.unwrap().more {}
+                self.store().maintain_dictionaries(self.now).await.unwrap();
+            }
+            Step::Train => {
+                let words = format!("body of id-{}", self.next_id);
+                self.store().add_dictionary(words.into(), self.now).await.unwrap();
+                self.store().refresh_dictionaries().await.unwrap();
+            }
+            Step::Restart(compression) => {
+                let url = format!("sqlite:{}", self.tiers.dir.path().join("archive.db").display());
+                let hot = connect(&self.tiers.redis).with_compression(*compression);
+                self.tiers.store = TieredMessageStore::with_trim(hot, open_archive(&url), WINDOW);
+                self.store().refresh_dictionaries().await.unwrap();
+            }
         }
     }
 

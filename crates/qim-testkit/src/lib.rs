@@ -7,6 +7,7 @@
 mod clock;
 mod cql;
 mod daemon;
+mod dictionary;
 mod eventually;
 mod fault_proxy;
 mod http;
@@ -20,6 +21,7 @@ mod samples;
 pub use clock::FakeClock;
 pub use cql::{cql_keyspace_url, cql_url};
 pub use daemon::{Daemon, Ended, Launch};
+pub use dictionary::dictionary;
 pub use eventually::{eventually, eventually_async};
 pub use fault_proxy::{FaultMode, FaultProxy};
 pub use http::{HttpAnswer, http_get};

@@ -1,5 +1,7 @@
-//! The writer: the gRPC service `qim.v1.History`, and the loops that collect expired records (SPEC A9) and report.
+//! The writer: the gRPC service `qim.v1.History`, and the loops that collect expired records (SPEC A9), follow the
+//! dictionaries, and report.
 
+mod dictionaries;
 mod gc;
 mod metrics;
 mod report;
@@ -13,6 +15,7 @@ use qim_store::TieredMessageStore;
 use qim_store::tiered::TierOptions;
 use tokio_util::sync::CancellationToken;
 
+use crate::dictionaries::DictionaryTask;
 use crate::gc::GcTask;
 use crate::metrics::WriterMetrics;
 use crate::report::ReportTask;
@@ -40,6 +43,8 @@ pub async fn start(daemon: Daemon<WriterConfig>, [requests, loops]: [Phase; 2]) 
 
     let collect = GcTask::new(store.hot().clone(), daemon.clock.clone(), metrics.clone());
     daemon.driver.start(&loops, Schedule::every(daemon.config.gc_interval), collect);
+    let schedule = Schedule::every(daemon.config.dictionary_refresh);
+    daemon.driver.start(&loops, schedule, DictionaryTask::new(store.clone(), metrics.clone()));
     let report = ReportTask::new(store.clone(), &daemon, metrics);
     daemon.driver.start(&loops, Schedule::every(report::INTERVAL), report);
 
@@ -81,6 +86,10 @@ async fn open_tiers(daemon: &Daemon<WriterConfig>) -> anyhow::Result<TieredMessa
     }
     if let Some(reason) = opened.archive_unavailable {
         daemon.readiness.set("archive", Condition::Degraded(reason));
+    }
+    // From the first message on, so that a restart makes no larger records. The loop tries again.
+    if let Err(error) = opened.store.refresh_dictionaries().await {
+        tracing::warn!(%error, "the dictionaries cannot be read yet");
     }
     Ok(opened.store)
 }

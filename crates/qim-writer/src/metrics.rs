@@ -25,6 +25,7 @@ pub(crate) struct WriterMetrics {
     pub(crate) gc_due_since: AtomicU64,
     pub(crate) set_aside: Gauge,
     pub(crate) hot_records: Gauge,
+    pub(crate) dictionary: Gauge,
     pub(crate) redis_used: Gauge,
     pub(crate) redis_limit: Gauge,
 }
@@ -74,6 +75,7 @@ impl WriterMetrics {
             gc_due_since: AtomicU64::new(0),
             set_aside: gauge!("qim_set_aside", "kind" => "all"),
             hot_records: gauge!("qim_hot_records"),
+            dictionary: gauge!("qim_dictionary_in_use"),
             redis_used: gauge!("qim_redis_memory_used_bytes"),
             redis_limit: gauge!("qim_redis_memory_limit_bytes"),
         }
@@ -141,6 +143,10 @@ fn describe() {
     );
     describe_gauge!("qim_set_aside", Unit::Count, "Damaged entries set aside, for somebody to look at.");
     describe_gauge!("qim_hot_records", Unit::Count, "Records in the hot tier.");
+    describe_gauge!(
+        "qim_dictionary_in_use",
+        "The number of the dictionary that payloads are packed with; 0: none."
+    );
     describe_gauge!("qim_redis_memory_used_bytes", Unit::Bytes, "Memory that Redis uses.");
     describe_gauge!("qim_redis_memory_limit_bytes", Unit::Bytes, "Memory that Redis may use; 0: no limit.");
 }

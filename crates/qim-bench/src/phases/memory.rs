@@ -32,12 +32,11 @@ pub(super) async fn measure(bench: &Bench) -> Result<Report> {
     let (messages, payload) = (as_f64(bench.corpus.entries.len()), as_f64(bench.corpus.payload_bytes()));
     for run in 1..=bench.scale.runs {
         bench.say(&format!("memory, run {run} of {}", bench.scale.runs));
-        let bytes = qim_bytes(bench, &[]).await?;
+        let bytes = qim_bytes(bench, Payloads::Default).await?;
         report.add(DEFAULT, "× payload", bytes / payload);
         report.add(PER_MESSAGE, "B", bytes / messages);
-        if let Some(bytes) = dictionary_bytes(bench) {
-            report.add(DICTIONARY, "× payload", bytes / payload);
-        }
+        let bytes = qim_bytes(bench, Payloads::WithDictionary).await?;
+        report.add(DICTIONARY, "× payload", bytes / payload);
         let bytes = adr_bytes(bench).await?;
         report.add(ADR, "× payload", bytes / payload);
         report.add("ADR layout, bytes a message", "B", bytes / messages);
@@ -63,23 +62,30 @@ pub(super) async fn measure(bench: &Bench) -> Result<Report> {
     Ok(report)
 }
 
+/// How the writer stores payloads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Payloads {
+    Default,
+    /// Trained on another corpus. Its own bytes in Redis count.
+    WithDictionary,
+}
+
 /// The corpus by `qim import`. Scripts and connections are there before, by one message more.
-async fn qim_bytes(bench: &Bench, variables: &[(&str, &str)]) -> Result<f64> {
-    let redis = bench.redis_without_file()?;
-    let writer = bench.writer(&redis, &bench.sqlite_url(), variables)?;
+async fn qim_bytes(bench: &Bench, payloads: Payloads) -> Result<f64> {
+    let (redis, archive) = (bench.redis_without_file()?, bench.sqlite_url());
+    let mut writer = bench.writer(&redis, &archive, &[])?;
     Fill::aged("warm-up", 1, 1, 0).load(bench, &Unary::connect(&writer.url()).await?).await?;
     let file = bench.new_path("corpus");
     let lines = bench.corpus.entries.len();
     bench.corpus.write(&file, lines, |entry| entry.age_ms)?;
     let before = redis.used_memory().await?;
+    if payloads == Payloads::WithDictionary {
+        bench.train(&redis, &archive)?;
+        // One that starts uses it from the first message on.
+        writer = bench.writer(&redis, &archive, &[])?;
+    }
     bench.import(&writer.url(), &file, lines).await?;
     Ok(redis.used_memory().await? - before)
-}
-
-/// The same with a dictionary trained on another corpus. There are no dictionaries yet: `qim dictionary train` and the
-/// variable that turns them on go here.
-fn dictionary_bytes(_bench: &Bench) -> Option<f64> {
-    None
 }
 
 async fn adr_bytes(bench: &Bench) -> Result<f64> {

@@ -47,6 +47,7 @@ pub(super) struct Raw {
     pub(super) gc_interval: Option<String>,
     pub(super) payload_bytes_max: Option<String>,
     pub(super) compression: Option<String>,
+    pub(super) dictionary_refresh: Option<String>,
     pub(super) copy_delay: Option<String>,
 }
 

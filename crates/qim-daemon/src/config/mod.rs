@@ -83,6 +83,8 @@ pub struct WriterConfig {
     pub payload_bytes_max: usize,
     /// How payloads are stored.
     pub compression: Compression,
+    /// How often the writer looks for a new dictionary.
+    pub dictionary_refresh: Duration,
     /// gRPC is served over TLS with these.
     pub tls: Option<TlsPaths>,
 }

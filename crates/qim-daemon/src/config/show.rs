@@ -47,6 +47,7 @@ impl WriterConfig {
             ("QIM_GC_INTERVAL", format_duration(self.gc_interval)),
             ("QIM_PAYLOAD_BYTES_MAX", self.payload_bytes_max.to_string()),
             ("QIM_COMPRESSION", compression_name(self.compression).to_owned()),
+            ("QIM_DICTIONARY_REFRESH", format_duration(self.dictionary_refresh)),
         ];
         if let Some(tls) = &self.tls {
             own.push(("QIM_TLS_CERT_FILE", tls.cert_file.display().to_string()));

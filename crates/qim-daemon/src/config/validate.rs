@@ -42,6 +42,11 @@ impl DaemonConfig for WriterConfig {
                 |text| value::whole_number(text, 1..=PAYLOAD_BYTES_MAX_LIMIT).map(|bytes| bytes as usize),
             ),
             compression: check.value("QIM_COMPRESSION", raw.compression.as_deref(), value::compression),
+            dictionary_refresh: check.duration(
+                "QIM_DICTIONARY_REFRESH",
+                raw.dictionary_refresh.as_deref(),
+                (Duration::from_secs(1), HOUR),
+            ),
             tls,
             shared,
         };

@@ -218,7 +218,15 @@ pub const VARIABLES: &[Variable] = &[
         used_by: Writer,
         default: Value("zstd"),
         reason: "memory is what a hot tier costs, and chat takes a third less of it",
-        meaning: "how payloads are stored from now on, in both tiers: zstd, each by itself where that makes it smaller, or off",
+        meaning: "how payloads are stored from now on, in both tiers: zstd, each by itself where that makes it smaller, with \
+                  the dictionary in use where one was trained; or off",
+    },
+    Variable {
+        name: "QIM_DICTIONARY_REFRESH",
+        used_by: Writer,
+        default: Value("1m"),
+        reason: "a new dictionary is in use soon after its training, at a small read a minute",
+        meaning: "how often the writer looks for a new dictionary: 1s to 1h",
     },
     Variable {
         name: "QIM_COPY_DELAY",

@@ -1,6 +1,7 @@
 //! The archive tier: where records stay until their date once they have left the hot window.
 
 mod cql;
+mod dictionaries;
 mod id_chunks;
 mod page;
 mod row;
@@ -14,6 +15,7 @@ use bytes::Bytes;
 use qim_core::{ArchiveUrl, ClientIdHash, CodecError, ConversationKey, Record, StoredMessage, UnixMillis};
 
 pub use cql::ScyllaArchive;
+pub use dictionaries::{DictionaryMark, DictionaryStore};
 pub use sqlite::SqliteArchive;
 
 /// Most records in one [`ArchiveStore::put`].
@@ -212,9 +214,11 @@ pub fn record_digest(encoded: &[u8]) -> u64 {
 ///   is `None`) never does.
 /// - **Bounded.** Every call ends within the configured timeout with [`ArchiveError::Unavailable`] at the latest,
 ///   whatever the server does; every read touches a bounded number of rows.
+/// - **With its dictionaries.** A payload that needs a dictionary is opened with the one that the store itself has
+///   ([`DictionaryStore`]); where that is missing, the record is damaged.
 /// - **Lazy.** Opening a store does not need its server: it connects on the first call, and again after it was lost.
 #[async_trait]
-pub trait ArchiveStore: Send + Sync + 'static {
+pub trait ArchiveStore: DictionaryStore {
     /// Connects, and creates or migrates the schema. Called at start; a caller goes on without the archive when this
     /// is [`ArchiveError::Unavailable`], since every other call does the same first where it has not been done.
     async fn prepare(&self) -> Result<(), ArchiveError>;

@@ -1,10 +1,12 @@
 //! What makes a page of archived rows out of what a database gives: one judgement for every implementation.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use qim_core::{ConversationKey, Decompressor, Record, StoredMessage, UnixMillis, codec};
+use qim_core::{CodecError, ConversationKey, Decompressor, Record, StoredMessage, UnixMillis, codec};
 
+use super::dictionaries::{self, DictionaryStore};
 use super::{
     ArchiveError, ArchivePage, CLIENT_ID_RETENTION, DamagedRow, Direction, Earliest, PUT_RECORDS_MAX,
     READ_RECORDS_MAX, SeqRange, StoredRecord,
@@ -45,10 +47,21 @@ pub(super) struct RawRow {
 
 /// A finished page.
 #[derive(Debug)]
+#[expect(clippy::struct_field_names, reason = "it is the page that is answered, and what is known of it")]
 pub(super) struct Page {
     pub(super) page: ArchivePage,
     /// When the first of its records expires, by its column or by itself; `None`: none ever does.
     pub(super) alive_until: Option<UnixMillis>,
+    /// It is not finished after all: it takes this dictionary.
+    pub(super) unknown_dictionary: Option<u32>,
+}
+
+/// What opens the payloads of a page.
+#[derive(Debug, Clone)]
+pub(super) struct Opener {
+    pub(super) decompressor: Arc<Decompressor>,
+    /// Dictionaries that the store does not have: what needs them is damaged.
+    missing: Vec<u32>,
 }
 
 /// Takes rows in the order of the direction until the page is full.
@@ -65,7 +78,8 @@ pub(super) struct PageBuilder<'a> {
     is_full: bool,
     page: ArchivePage,
     alive_until: Option<UnixMillis>,
-    decompressor: Decompressor,
+    opener: Opener,
+    unknown_dictionary: Option<u32>,
 }
 
 impl<'a> PageBuilder<'a> {
@@ -73,8 +87,8 @@ impl<'a> PageBuilder<'a> {
         conversation: &'a ConversationKey,
         range: SeqRange,
         direction: Direction,
-        limit: usize,
-        now: UnixMillis,
+        (limit, now): (usize, UnixMillis),
+        opener: Opener,
     ) -> Self {
         assert!((1..=READ_RECORDS_MAX).contains(&limit), "a page has 1 to {READ_RECORDS_MAX} records");
         Self {
@@ -88,7 +102,8 @@ impl<'a> PageBuilder<'a> {
             is_full: false,
             page: ArchivePage::default(),
             alive_until: None,
-            decompressor: Decompressor::default(),
+            opener,
+            unknown_dictionary: None,
         }
     }
 
@@ -131,11 +146,16 @@ impl<'a> PageBuilder<'a> {
                     self.is_full = true; // and the row begins the next page
                     return;
                 }
-                match message.open(&self.decompressor) {
+                match message.open(&self.opener.decompressor) {
                     Ok(message) => {
                         self.bytes += bytes;
                         self.alive_until = earlier(self.alive_until, until);
                         self.page.records.push(Record { seq, message });
+                    }
+                    Err(CodecError::UnknownDictionary(id)) if !self.opener.missing.contains(&id) => {
+                        self.unknown_dictionary = Some(id);
+                        self.is_full = true;
+                        return;
                     }
                     Err(error) => self.page.damaged.push(DamagedRow { seq, reason: error.to_string() }),
                 }
@@ -171,7 +191,27 @@ impl<'a> PageBuilder<'a> {
             Direction::Forwards => self.rest.from,
             Direction::Backwards => self.rest.below,
         });
-        Page { page: self.page, alive_until: self.alive_until }
+        let Self { page, alive_until, unknown_dictionary, .. } = self;
+        Page { page, alive_until, unknown_dictionary }
+    }
+}
+
+/// Reads a page, and again with each dictionary that it turns out to take.
+pub(super) async fn with_dictionaries<Reading>(
+    store: &impl DictionaryStore,
+    decompressor: &Arc<Decompressor>,
+    mut read: impl FnMut(Opener) -> Reading,
+) -> Result<Page, ArchiveError>
+where
+    Reading: Future<Output = Result<Page, ArchiveError>>,
+{
+    let mut opener = Opener { decompressor: decompressor.clone(), missing: Vec::new() };
+    loop {
+        let page = read(opener.clone()).await?;
+        let Some(id) = page.unknown_dictionary else { return Ok(page) };
+        if !dictionaries::learn(store, decompressor, id).await? {
+            opener.missing.push(id);
+        }
     }
 }
 
@@ -186,7 +226,7 @@ where
 {
     let mut rest = range;
     loop {
-        let Page { page, alive_until } = read(rest).await?;
+        let Page { page, alive_until, .. } = read(rest).await?;
         if let Some(record) = page.records.first() {
             return Ok(Some(Earliest { seq: record.seq, expires_at: alive_until }));
         }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use qim_core::{ClientIdHash, Decompressor, UnixMillis};
 
+use super::dictionaries::{self, DictionaryStore};
 use super::{ArchiveError, StoredRecord, record_digest};
 
 /// What of a record goes into an archive, whichever it is.
@@ -19,9 +20,26 @@ pub(super) struct Row {
 
 impl Row {
     /// The rows of a batch. The digest of a body is over what it says, so that this is where payloads are opened.
-    pub(super) fn all(records: &[StoredRecord]) -> Result<Vec<Self>, ArchiveError> {
-        let decompressor = Decompressor::default();
-        records.iter().map(|record| Self::of(record, &decompressor)).collect()
+    pub(super) fn all(
+        records: &[StoredRecord],
+        decompressor: &Decompressor,
+    ) -> Result<Vec<Self>, ArchiveError> {
+        records.iter().map(|record| Self::of(record, decompressor)).collect()
+    }
+
+    /// The same, with the dictionaries that the store has.
+    pub(super) async fn all_with_dictionaries(
+        store: &impl DictionaryStore,
+        records: &[StoredRecord],
+        decompressor: &Decompressor,
+    ) -> Result<Vec<Self>, ArchiveError> {
+        let mut rows = Self::all(records, decompressor);
+        while let Some(id) = dictionaries::missing(&rows)
+            && dictionaries::learn(store, decompressor, id).await?
+        {
+            rows = Self::all(records, decompressor);
+        }
+        rows
     }
 
     fn of(record: &StoredRecord, decompressor: &Decompressor) -> Result<Self, ArchiveError> {

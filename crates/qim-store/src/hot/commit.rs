@@ -1,10 +1,9 @@
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use qim_core::{
-    ConversationKey, Decompressor, Message, RetentionClass, StoredMessage, StoredPayload, UnixMillis, codec,
-};
+use qim_core::{ConversationKey, Decompressor, Message, RetentionClass, StoredMessage, UnixMillis, codec};
 use redis::Value;
 
 use super::fingerprint::Fingerprint;
@@ -91,8 +90,9 @@ pub enum CommitError {
 struct Pending<'a> {
     index: usize,
     draft: &'a Draft,
-    /// Made once, however often the commit is tried.
-    payload: StoredPayload,
+    /// As it will be stored; made once, however often the commit is tried, but for its dates, and for its payload where
+    /// its dictionary goes meanwhile.
+    message: StoredMessage,
 }
 
 enum Reply {
@@ -109,28 +109,46 @@ impl RedisMessageStore {
     pub async fn commit(
         &self,
         conversation: &ConversationKey,
-        drafts: &[Draft],
+        drafts: &[impl Borrow<Draft>],
+        now: UnixMillis,
+        floor: Option<u64>,
+    ) -> Result<Vec<Committed>, CommitError> {
+        let drafts: Vec<&Draft> = drafts.iter().map(Borrow::borrow).collect();
+        self.commit_drafts(conversation, &drafts, now, floor).await
+    }
+
+    async fn commit_drafts(
+        &self,
+        conversation: &ConversationKey,
+        drafts: &[&Draft],
         now: UnixMillis,
         floor: Option<u64>,
     ) -> Result<Vec<Committed>, CommitError> {
         assert!(!drafts.is_empty() && drafts.len() <= SCRIPT_RECORDS_MAX, "1..=512 drafts");
-        let (mut pending, repeats) = self.distinct(drafts)?;
+        let (mut pending, repeats) = self.distinct(conversation, drafts)?;
         let mut answers: Vec<Option<Committed>> = vec![None; drafts.len()];
         let mut not_before = UnixMillis::EPOCH;
         for _ in 0..ATTEMPTS_MAX {
             if pending.is_empty() {
                 break;
             }
-            let messages = self.date(conversation, &pending, not_before);
-            match self.call_commit(conversation, &messages, now, floor).await? {
+            self.date(conversation, &mut pending, not_before);
+            if !self.keep_dictionaries(pending.iter().map(|pending| &pending.message)).await? {
+                for Pending { draft, message, .. } in &mut pending {
+                    message.payload = self.pack(conversation, draft);
+                }
+                continue;
+            }
+            match self.call_commit(conversation, &pending, now, floor).await? {
                 Reply::OlderThan(date) => not_before = date,
                 Reply::Known(known) => {
+                    self.learn_for(conversation, known.iter().map(|(_, _, value)| value)).await?;
                     settle_known(conversation, known, &self.decompressor, &mut pending, &mut answers)?;
                 }
                 Reply::Committed(first) => {
-                    for ((pending, message), seq) in pending.drain(..).zip(&messages).zip(first..) {
-                        answers[pending.index] =
-                            Some(Committed { seq, duplicate: false, dates: Some(dates(message)) });
+                    for (Pending { index, message, .. }, seq) in pending.drain(..).zip(first..) {
+                        answers[index] =
+                            Some(Committed { seq, duplicate: false, dates: Some(dates(&message)) });
                     }
                 }
             }
@@ -148,15 +166,19 @@ impl RedisMessageStore {
     #[allow(clippy::type_complexity, reason = "a pair of lists, named in the sentence above")]
     fn distinct<'a>(
         &self,
-        drafts: &'a [Draft],
+        conversation: &ConversationKey,
+        drafts: &[&'a Draft],
     ) -> Result<(Vec<Pending<'a>>, Vec<(usize, usize)>), CommitError> {
+        if let [draft] = drafts {
+            return Ok((vec![self.pending(conversation, 0, draft)], Vec::new()));
+        }
         let mut first: HashMap<(&str, &str), usize> = HashMap::with_capacity(drafts.len());
         let (mut pending, mut repeats) = (Vec::with_capacity(drafts.len()), Vec::new());
         for (index, draft) in drafts.iter().enumerate() {
             match first.get(&draft.identity()) {
                 None => {
                     first.insert(draft.identity(), index);
-                    pending.push(Pending { index, draft, payload: self.pack(&draft.payload) });
+                    pending.push(self.pending(conversation, index, draft));
                 }
                 Some(&original) if draft.body() == drafts[original].body() => repeats.push((index, original)),
                 Some(_) => return Err(CommitError::AlreadyExists { index, seq: 0 }),
@@ -165,44 +187,37 @@ impl RedisMessageStore {
         Ok((pending, repeats))
     }
 
-    fn pack(&self, payload: &Bytes) -> StoredPayload {
-        match &self.compressor {
-            Some(compressor) => compressor.pack(payload),
-            None => StoredPayload::raw(payload.clone()),
-        }
+    fn pending<'a>(&self, conversation: &ConversationKey, index: usize, draft: &'a Draft) -> Pending<'a> {
+        let message = Message {
+            sender: draft.sender.clone(),
+            client_msg_id: draft.client_msg_id.clone(),
+            class: draft.class,
+            created_at: draft.created_at,
+            expires_at: None,
+            content_type: draft.content_type.clone(),
+            payload: self.pack(conversation, draft),
+        };
+        Pending { index, draft, message }
     }
 
-    /// The messages as they will be stored: none older than `not_before` or the one ahead of it.
-    fn date(
-        &self,
-        conversation: &ConversationKey,
-        pending: &[Pending<'_>],
-        not_before: UnixMillis,
-    ) -> Vec<StoredMessage> {
+    /// Dates the messages: none is older than `not_before` or the one ahead of it.
+    fn date(&self, conversation: &ConversationKey, pending: &mut [Pending<'_>], not_before: UnixMillis) {
         let mut latest = not_before;
-        let message = |Pending { draft, payload, .. }: &Pending<'_>| {
+        for Pending { draft, message, .. } in pending {
             latest = latest.max(draft.created_at);
-            Message {
-                sender: draft.sender.clone(),
-                client_msg_id: draft.client_msg_id.clone(),
-                class: draft.class,
-                created_at: latest,
-                expires_at: self.retention.expires_at(draft.class, conversation.tenant(), latest),
-                content_type: draft.content_type.clone(),
-                payload: payload.clone(),
-            }
-        };
-        pending.iter().map(message).collect()
+            message.created_at = latest;
+            message.expires_at = self.retention.expires_at(draft.class, conversation.tenant(), latest);
+        }
     }
 
     async fn call_commit(
         &self,
         conversation: &ConversationKey,
-        messages: &[StoredMessage],
+        pending: &[Pending<'_>],
         now: UnixMillis,
         floor: Option<u64>,
     ) -> Result<Reply, CommitError> {
-        let encoded = messages.iter().map(|message| {
+        let encoded = pending.iter().map(|Pending { message, .. }| {
             let record = codec::encode(conversation, message);
             EncodedMessage {
                 collect_at: self.gc_date(message),

@@ -2,8 +2,8 @@
 //! a message does, so the busier it is, the cheaper each commit gets; an idle one is called at once, without a timer.
 //!
 //! Invariants: every job is answered exactly once, whether or not whoever asked still waits; a call holds jobs in the
-//! order in which they came; at most [`CALLS_MAX`] calls of a lane are under way, and at most [`MESSAGES_MAX`]
-//! messages in a call.
+//! order in which they came; one call of a lane is under way at a time, with at most [`MESSAGES_MAX`] messages. (A second
+//! one on the wire would keep Redis from waiting, but makes all calls smaller: 10 % fewer commits.)
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,8 +18,6 @@ use super::keys::ConversationKeys;
 use super::scripts::Scripts;
 use super::{HotError, SCRIPT_RECORDS_MAX};
 
-/// One that Redis works on, and one on the wire.
-const CALLS_MAX: usize = 2;
 const MESSAGES_MAX: usize = SCRIPT_RECORDS_MAX;
 /// A call with more is split, so that one does not hold up all others.
 const BYTES_MAX: usize = 1024 * 1024;
@@ -74,11 +72,10 @@ struct Waiting {
     answer: oneshot::Sender<Reply>,
 }
 
-/// Jobs that may go together: on one server all of them, on a cluster those of one shard.
+/// Jobs that may go together: on one server all of them, on a cluster those of one shard. It is there while a call is under way.
 #[derive(Default)]
 struct Lane {
     waiting: VecDeque<Waiting>,
-    calls: usize,
 }
 
 /// Collects jobs into calls. Clones share the lanes.
@@ -100,11 +97,9 @@ impl GroupCommit {
         let (answer, answered) = oneshot::channel();
         let starts_a_call = {
             let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-            let lane = lanes.entry(lane).or_default();
-            lane.waiting.push_back(Waiting { job, answer });
-            let starts = lane.calls < CALLS_MAX;
-            lane.calls += usize::from(starts);
-            starts
+            let starts_a_call = !lanes.contains_key(&lane);
+            lanes.entry(lane).or_default().waiting.push_back(Waiting { job, answer });
+            starts_a_call
         };
         if starts_a_call {
             // A task of its own: whoever asked may go away, and the others of the call must not suffer for it.
@@ -135,10 +130,7 @@ impl GroupCommit {
             group.extend(state.waiting.pop_front());
         }
         if group.is_empty() {
-            state.calls -= 1;
-            if state.calls == 0 {
-                lanes.remove(&lane);
-            }
+            lanes.remove(&lane);
             return None;
         }
         Some(group)

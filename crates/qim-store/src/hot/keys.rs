@@ -9,6 +9,8 @@ pub(super) const DEPLOYMENT: &str = "qim:deployment";
 pub(super) const ARCHIVERS: &str = "qim:archivers";
 /// The retention each daemon runs with: a hash of `role:instance` to `days:time`.
 pub(super) const RETENTION: &str = "qim:retention";
+/// What payloads were compressed with: a hash, see dictionaries.rs.
+pub(super) const DICTIONARIES: &str = "qim:dictionaries";
 
 /// The keys of one shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

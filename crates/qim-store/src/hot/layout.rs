@@ -8,8 +8,8 @@ use crate::archive::StoredRecord;
 /// Of the marks, which its header begins with.
 const HEADER_BYTES: usize = 38;
 /// What it begins with, and no record does.
-const LAYOUT: u8 = 129;
-const TOMBSTONE_BYTES: usize = 16;
+const LAYOUT: u8 = 1;
+const TOMBSTONE_BYTES: usize = 15;
 
 /// Where a conversation stands. `floor - 1 <= archived <= last`, and none of the three ever goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -94,7 +94,7 @@ pub enum HotValue {
 impl HotValue {
     pub(super) fn parse(conversation: &ConversationKey, seq: u64, value: Vec<u8>) -> Self {
         if value.len() == TOMBSTONE_BYTES && value[0] == 0 {
-            return Self::Collected { seq, created_at: UnixMillis::new(big_endian(&value[2..8])) };
+            return Self::Collected { seq, created_at: UnixMillis::new(big_endian(&value[1..7])) };
         }
         let encoded = Bytes::from(value);
         match codec::decode(conversation, &encoded) {

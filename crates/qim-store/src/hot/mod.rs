@@ -7,6 +7,7 @@ mod archiving;
 mod commit;
 mod connection;
 mod deployment;
+mod dictionaries;
 mod error;
 mod fingerprint;
 mod gc;
@@ -15,6 +16,7 @@ mod keys;
 mod layout;
 mod lease;
 mod page;
+mod sample;
 mod scripts;
 mod stats;
 
@@ -28,6 +30,7 @@ use qim_core::{
 pub use archiving::{MarkOutcome, TrimOutcome, TrimRequest};
 pub use commit::{CommitError, Committed, Dates, Draft};
 pub use deployment::DeploymentError;
+pub use dictionaries::HotDictionary;
 pub use error::HotError;
 pub use gc::GcReport;
 pub use layout::{HotValue, Marks};
@@ -36,6 +39,7 @@ pub use page::{HotPage, PageStart};
 pub use stats::{HotStats, SetAside};
 
 use connection::Connection;
+use dictionaries::Kept;
 use group::GroupCommit;
 use keys::ConversationKeys;
 use scripts::Scripts;
@@ -54,6 +58,7 @@ pub struct RedisMessageStore {
     trim_window: Option<Duration>,
     compressor: Option<Arc<Compressor>>,
     decompressor: Arc<Decompressor>,
+    kept: Arc<Kept>,
 }
 
 impl RedisMessageStore {
@@ -73,6 +78,7 @@ impl RedisMessageStore {
             trim_window: None,
             compressor: None,
             decompressor: Arc::default(),
+            kept: Arc::default(),
         })
     }
 

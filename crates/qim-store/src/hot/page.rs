@@ -55,15 +55,15 @@ impl RedisMessageStore {
             PageStart::Before(seq) => ("before", seq),
             PageStart::Unarchived => ("unarchived", 0),
         };
-        // Lua counts in doubles; no conversation gets this far.
-        let seq = seq.min(SEQ_MAX);
-        if start == PageStart::Before(seq)
-            && seq == SEQ_MAX
+        let newest = matches!(start, PageStart::Before(seq) if seq >= SEQ_MAX);
+        if newest
             && limit <= DIRECT_LIMIT_MAX
             && let Some(page) = self.read_newest(conversation, limit, now).await?
         {
             return Ok(page);
         }
+        // Lua counts in doubles; no conversation gets this far.
+        let seq = seq.min(SEQ_MAX);
         let mut call = self.scripts.read_page.prepare_invoke();
         let keys = self.keys(conversation);
         call.key(keys.records()).key(keys.shard.idle());

@@ -25,6 +25,9 @@ pub(super) struct Scripts {
     pub(super) release_lease: Script,
     pub(super) set_aside_conversation: Script,
     pub(super) note: Script,
+    pub(super) reserve_dictionary: Script,
+    pub(super) raise_dictionary: Script,
+    pub(super) retire_dictionary: Script,
 }
 
 impl Scripts {
@@ -45,6 +48,9 @@ impl Scripts {
             release_lease: shrinks(include_str!("../../lua/release_lease.lua")),
             set_aside_conversation: shrinks(include_str!("../../lua/set_aside_conversation.lua")),
             note: shrinks(include_str!("../../lua/note.lua")),
+            reserve_dictionary: shrinks(include_str!("../../lua/reserve_dictionary.lua")),
+            raise_dictionary: shrinks(include_str!("../../lua/raise_dictionary.lua")),
+            retire_dictionary: shrinks(include_str!("../../lua/retire_dictionary.lua")),
         }
     }
 }

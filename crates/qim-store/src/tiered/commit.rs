@@ -118,7 +118,7 @@ impl TieredMessageStore {
     ) -> Result<Vec<Committed>, CommitError> {
         let unknown: Vec<usize> = (0..drafts.len()).filter(|i| answers[*i].is_none()).collect();
         if !unknown.is_empty() {
-            let batch: Vec<Draft> = unknown.iter().map(|i| drafts[*i].draft.clone()).collect();
+            let batch: Vec<&Draft> = unknown.iter().map(|i| &drafts[*i].draft).collect();
             let committed =
                 self.hot.commit(conversation, &batch, now, floor).await.map_err(|error| match error {
                     CommitError::AlreadyExists { index, seq } => {

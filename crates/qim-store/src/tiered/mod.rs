@@ -4,6 +4,7 @@
 mod commit;
 mod copy;
 mod describe;
+mod dictionaries;
 mod earliest;
 mod open;
 mod pull;
@@ -22,6 +23,7 @@ use crate::hot::{Fence, HotError, Marks, PageStart, RedisMessageStore};
 pub use commit::{TieredCommitError, TieredDraft};
 pub use copy::CopyReport;
 pub use describe::Description;
+pub use dictionaries::{AddDictionaryError, DICTIONARY_MARGIN, DictionaryReport};
 pub use earliest::EARLIEST_CACHE_ENTRIES;
 pub use open::{OpenError, OpenedTiers, TierOptions};
 pub use pull::{Page, Position, PullError, PullRequest};

@@ -101,7 +101,7 @@ impl TieredMessageStore {
         request: PullRequest,
         now: UnixMillis,
     ) -> Result<Page, PullError> {
-        let hot = self.hot.read_page(conversation, PageStart::After(after), request.limit, now).await?;
+        let hot = self.hot_page(conversation, PageStart::After(after), request.limit, now).await?;
         let earliest = self.earliest_available(conversation, &hot, now).await?;
         // With the archive away it is not known what expired: below, that is said instead.
         let known = earliest.archive_error.is_none();
@@ -160,7 +160,7 @@ impl TieredMessageStore {
             if full || page.records.len() == limit || page.next_seq >= page.last {
                 break;
             }
-            hot = self.hot.read_page(conversation, PageStart::After(page.next_seq), limit, now).await?;
+            hot = self.hot_page(conversation, PageStart::After(page.next_seq), limit, now).await?;
             if hot.marks.floor > page.next_seq + 1 || hot.values.is_empty() {
                 // A trim took what comes next to the archive: the reader finds it there.
                 break;
@@ -177,7 +177,7 @@ impl TieredMessageStore {
         request: PullRequest,
         now: UnixMillis,
     ) -> Result<Page, PullError> {
-        let mut hot = self.hot.read_page(conversation, PageStart::Before(before), request.limit, now).await?;
+        let mut hot = self.hot_page(conversation, PageStart::Before(before), request.limit, now).await?;
         let earliest = self.earliest_available(conversation, &hot, now).await?;
         let floor = hot.marks.floor;
         let mut page = Page::start(&earliest, hot.marks, before.min(hot.marks.last + 1));
@@ -197,10 +197,7 @@ impl TieredMessageStore {
             if full || page.records.len() == request.limit || page.next_seq <= floor.max(earliest.seq) {
                 break;
             }
-            hot = self
-                .hot
-                .read_page(conversation, PageStart::Before(page.next_seq), request.limit, now)
-                .await?;
+            hot = self.hot_page(conversation, PageStart::Before(page.next_seq), request.limit, now).await?;
             if hot.values.last().is_none_or(|value| value.seq() + 1 != page.next_seq) {
                 break;
             }

@@ -77,4 +77,10 @@ conformance! {
         client_ids_of_high_seqs_are_found,
         a_conflict_leaves_client_ids_alone,
     },
+    dictionaries::{
+        a_dictionary_comes_back_to_the_byte_until_it_is_deleted,
+        a_dictionary_is_never_replaced_and_its_date_never_goes_back,
+        records_are_opened_with_the_dictionary_that_the_archive_has,
+        a_record_without_its_dictionary_is_reported_and_not_served,
+    },
 }

@@ -1,8 +1,8 @@
 //! `AppendStream`: many requests under way at once, those of one conversation in their order.
 
 use std::collections::HashMap;
-use std::future::Future;
-use std::pin::Pin;
+use std::hash::BuildHasher;
+use std::pin::pin;
 
 use futures::stream::FuturesUnordered;
 use futures::{Stream, StreamExt};
@@ -20,8 +20,9 @@ const IN_FLIGHT_MAX: usize = 256;
 /// Answers waiting for a client that does not read them.
 const ANSWERS_MAX: usize = 64;
 
-/// The conversation of a request as the client named it, valid or not.
-type Lane = (String, String);
+/// Stands for the conversation of a request as the client named it, valid or not. Two that share one only wait for each
+/// other.
+type Lane = u64;
 
 struct Done {
     lane: Lane,
@@ -49,23 +50,24 @@ async fn serve(
     mut requests: Streaming<v1::AppendStreamRequest>,
     answers: &mpsc::Sender<Result<v1::AppendStreamResponse, Status>>,
 ) -> Result<(), Status> {
-    let mut under_way: FuturesUnordered<Pin<Box<dyn Future<Output = Done> + Send>>> = FuturesUnordered::new();
+    let mut under_way = FuturesUnordered::new();
     // For each conversation, the latest request and what tells that it is done.
     let mut lanes: HashMap<Lane, (u64, oneshot::Receiver<()>)> = HashMap::new();
     let (mut ticket, mut open) = (0, true);
+    let mut draining = pin!(history.draining.cancelled());
     while open || !under_way.is_empty() {
         tokio::select! {
             // What was accepted is finished and answered; the client sends the rest to another writer.
-            () = history.draining.cancelled(), if open => open = false,
+            () = &mut draining, if open => open = false,
             request = requests.next(), if open && under_way.len() < IN_FLIGHT_MAX => match request {
                 None => open = false,
                 Some(request) => {
                     let request = request?;
                     ticket += 1;
-                    let lane = lane(&request);
+                    let lane = lane(&request, lanes.hasher());
                     let (done, wait) = oneshot::channel();
-                    let before = lanes.insert(lane.clone(), (ticket, wait)).map(|(_, wait)| wait);
-                    under_way.push(Box::pin(append(history.clone(), request, before, done, lane, ticket)));
+                    let before = lanes.insert(lane, (ticket, wait)).map(|(_, wait)| wait);
+                    under_way.push(append(&history, request, before, done, lane, ticket));
                 }
             },
             Some(done) = under_way.next() => {
@@ -81,16 +83,12 @@ async fn serve(
     Ok(())
 }
 
-fn lane(request: &v1::AppendStreamRequest) -> Lane {
-    request
-        .append
-        .as_ref()
-        .map(|append| (append.tenant.clone(), append.conversation.clone()))
-        .unwrap_or_default()
+fn lane(request: &v1::AppendStreamRequest, hasher: &impl BuildHasher) -> Lane {
+    hasher.hash_one(request.append.as_ref().map(|append| (&append.tenant, &append.conversation)))
 }
 
 async fn append(
-    history: History,
+    history: &History,
     request: v1::AppendStreamRequest,
     before: Option<oneshot::Receiver<()>>,
     done: oneshot::Sender<()>,

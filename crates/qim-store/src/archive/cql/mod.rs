@@ -3,6 +3,7 @@
 mod buckets;
 mod client_ids;
 mod connector;
+mod dictionaries;
 mod error;
 mod known_buckets;
 mod link;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use qim_core::{ClientIdHash, ConversationKey, ScyllaUrl, UnixMillis};
+use qim_core::{ClientIdHash, ConversationKey, Decompressor, ScyllaUrl, UnixMillis};
 use tokio::time;
 
 use self::connector::Connector;
@@ -32,6 +33,7 @@ pub struct ScyllaArchive {
     timeout: Duration,
     connector: Arc<Connector>,
     known: KnownBuckets,
+    decompressor: Arc<Decompressor>,
 }
 
 impl ScyllaArchive {
@@ -45,11 +47,8 @@ impl ScyllaArchive {
             return Err(ArchiveError::Refused(format!("{:?} is not the name of a keyspace", url.keyspace)));
         }
         let ArchiveOptions { timeout } = options;
-        Ok(Self {
-            timeout,
-            connector: Arc::new(Connector::new(url, timeout)),
-            known: KnownBuckets::default(),
-        })
+        let connector = Arc::new(Connector::new(url, timeout));
+        Ok(Self { timeout, connector, known: KnownBuckets::default(), decompressor: Arc::default() })
     }
 
     async fn page(
@@ -62,8 +61,11 @@ impl ScyllaArchive {
     ) -> Result<ArchivePage, ArchiveError> {
         self.within(async {
             let link = self.connector.link().await?;
-            let page = PageBuilder::new(conversation, range, direction, limit, now);
-            Ok(read::page(&link, page, conversation, direction, now, known).await?.page)
+            let read = |opener| {
+                let page = PageBuilder::new(conversation, range, direction, (limit, now), opener);
+                read::page(&link, page, conversation, direction, now, known)
+            };
+            Ok(page::with_dictionaries(self, &self.decompressor, read).await?.page)
         })
         .await
     }
@@ -103,7 +105,7 @@ impl ArchiveStore for ScyllaArchive {
         if records.is_empty() {
             return Ok(PutReport::default());
         }
-        let rows = Row::all(records)?;
+        let rows = Row::all_with_dictionaries(self, records, &self.decompressor).await?;
         self.within(async {
             let link = self.connector.link().await?;
             put::put(&link, conversation, &rows, now).await
@@ -155,9 +157,12 @@ impl ArchiveStore for ScyllaArchive {
     ) -> Result<Option<Earliest>, ArchiveError> {
         self.within(async {
             let link = self.connector.link().await?;
+            let link = &link;
             page::earliest(range, |rest| {
-                let page = PageBuilder::new(conversation, rest, Direction::Forwards, 1, now);
-                read::page(&link, page, conversation, Direction::Forwards, now, None)
+                page::with_dictionaries(self, &self.decompressor, move |opener| {
+                    let page = PageBuilder::new(conversation, rest, Direction::Forwards, (1, now), opener);
+                    read::page(link, page, conversation, Direction::Forwards, now, None)
+                })
             })
             .await
         })

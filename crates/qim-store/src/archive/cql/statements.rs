@@ -23,6 +23,7 @@ statements! {
     CREATE_RECORDS = "create_records.cql",
     CREATE_HELD_RECORDS = "create_held_records.cql",
     CREATE_CLIENT_IDS = "create_client_ids.cql",
+    CREATE_DICTIONARIES = "create_dictionaries.cql",
     SELECT_KEYSPACES = "select_keyspaces.cql",
     SELECT_TABLES = "select_tables.cql",
     SELECT_COMPATIBILITY_MODE = "select_compatibility_mode.cql",
@@ -43,6 +44,11 @@ statements! {
     INSERT_HELD_RECORD = "insert_held_record.cql",
     INSERT_CLIENT_IDS = "insert_client_ids.cql",
     SELECT_CLIENT_IDS = "select_client_ids.cql",
+    SELECT_DICTIONARIES = "select_dictionaries.cql",
+    SELECT_DICTIONARY = "select_dictionary.cql",
+    INSERT_DICTIONARY = "insert_dictionary.cql",
+    RAISE_DICTIONARY = "raise_dictionary.cql",
+    DELETE_DICTIONARY = "delete_dictionary.cql",
 }
 
 /// The text of a statement, with places for names.
@@ -80,6 +86,11 @@ pub(super) struct Statements {
     pub(super) insert_held_record: PreparedStatement,
     pub(super) insert_client_ids: PreparedStatement,
     pub(super) client_ids: PreparedStatement,
+    pub(super) dictionaries: PreparedStatement,
+    pub(super) dictionary: PreparedStatement,
+    pub(super) insert_dictionary: PreparedStatement,
+    pub(super) raise_dictionary: PreparedStatement,
+    pub(super) delete_dictionary: PreparedStatement,
 }
 
 impl Statements {
@@ -113,6 +124,11 @@ impl Statements {
             insert_held_record: prepare(INSERT_HELD_RECORD, "").await?,
             insert_client_ids: prepare(INSERT_CLIENT_IDS, "").await?,
             client_ids: prepare(SELECT_CLIENT_IDS, "").await?,
+            dictionaries: prepare(SELECT_DICTIONARIES, "").await?,
+            dictionary: prepare(SELECT_DICTIONARY, "").await?,
+            insert_dictionary: prepare(INSERT_DICTIONARY, "").await?,
+            raise_dictionary: prepare(RAISE_DICTIONARY, "").await?,
+            delete_dictionary: prepare(DELETE_DICTIONARY, "").await?,
         })
     }
 

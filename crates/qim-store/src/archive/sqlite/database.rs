@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, Row, TransactionBehavior};
 
-use super::statements::{SCHEMA_1, SELECT_HEADER, SETTINGS};
+use super::statements::{SCHEMA_1, SCHEMA_2, SELECT_HEADER, SETTINGS};
 use crate::archive::ArchiveError;
 
 /// The newest schema that this program knows, and the one it makes.
-const SCHEMA_VERSION: u32 = 1;
+const SCHEMA_VERSION: u32 = 2;
+/// What makes each version of the one before it.
+const SCHEMAS: [&str; SCHEMA_VERSION as usize] = [SCHEMA_1, SCHEMA_2];
 /// `application_id` of our files ("qimA"), so that another program's database is not taken for an archive.
 const APPLICATION_ID: i32 = 0x7169_6d41;
 /// More than there are statements.
@@ -120,9 +122,12 @@ impl Database {
         let transaction =
             connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(explain)?;
         // Looked at again with the lock held: both daemons may start at once.
-        if self.check_schema(&transaction)? < SCHEMA_VERSION {
+        let version = self.check_schema(&transaction)?;
+        if version < SCHEMA_VERSION {
             let create = || {
-                transaction.execute_batch(SCHEMA_1)?;
+                SCHEMAS[version as usize..]
+                    .iter()
+                    .try_for_each(|schema| transaction.execute_batch(schema))?;
                 transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
                 transaction.pragma_update(None, "user_version", SCHEMA_VERSION)
             };

@@ -2,6 +2,7 @@
 
 mod client_ids;
 mod database;
+mod dictionaries;
 mod put;
 mod queries;
 mod readers;
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use qim_core::{ClientIdHash, ConversationKey, UnixMillis};
+use qim_core::{ClientIdHash, ConversationKey, Decompressor, UnixMillis};
 use rusqlite::Connection;
 use tokio::time::Instant;
 
@@ -36,6 +37,7 @@ pub struct SqliteArchive {
     is_prepared: AtomicBool,
     writer: Writer,
     readers: Readers,
+    decompressor: Arc<Decompressor>,
 }
 
 impl SqliteArchive {
@@ -49,6 +51,7 @@ impl SqliteArchive {
             is_prepared: AtomicBool::new(false),
             writer: Writer::start(database.clone()),
             readers: Readers::new(database),
+            decompressor: Arc::default(),
         }
     }
 
@@ -81,10 +84,12 @@ impl SqliteArchive {
         (limit, now): (usize, UnixMillis),
         deadline: Instant,
     ) -> Result<Page, ArchiveError> {
-        let conversation = conversation.clone();
-        self.read_by(deadline, move |connection| {
-            let page = PageBuilder::new(&conversation, range, direction, limit, now);
-            queries::page(connection, page, &conversation, direction, now)
+        page::with_dictionaries(self, &self.decompressor, |opener| {
+            let conversation = conversation.clone();
+            self.read_by(deadline, move |connection| {
+                let page = PageBuilder::new(&conversation, range, direction, (limit, now), opener);
+                queries::page(connection, page, &conversation, direction, now)
+            })
         })
         .await
     }
@@ -114,7 +119,7 @@ impl ArchiveStore for SqliteArchive {
             return Ok(PutReport::default());
         }
         let conversation = conversation.clone();
-        let rows = Row::all(records)?;
+        let rows = Row::all_with_dictionaries(self, records, &self.decompressor).await?;
         let put = move |connection: &Connection| put::put(connection, &conversation, &rows, now);
         let report = self.writer.write(self.deadline(), put).await?;
         self.is_prepared.store(true, Ordering::Release);

@@ -13,6 +13,7 @@ macro_rules! statements {
 statements! {
     SETTINGS = "settings.sql",
     SCHEMA_1 = "schema_1.sql",
+    SCHEMA_2 = "schema_2.sql",
     SELECT_HEADER = "select_header.sql",
     SELECT_CONVERSATION = "select_conversation.sql",
     INSERT_CONVERSATION = "insert_conversation.sql",
@@ -28,6 +29,11 @@ statements! {
     DELETE_EXPIRED_RECORDS = "delete_expired_records.sql",
     SELECT_CLIENT_IDS_TO_SWEEP = "select_client_ids_to_sweep.sql",
     DELETE_CLIENT_IDS = "delete_client_ids.sql",
+    SELECT_DICTIONARIES = "select_dictionaries.sql",
+    SELECT_DICTIONARY = "select_dictionary.sql",
+    INSERT_DICTIONARY = "insert_dictionary.sql",
+    RAISE_DICTIONARY = "raise_dictionary.sql",
+    DELETE_DICTIONARY = "delete_dictionary.sql",
 }
 
 #[cfg(test)]

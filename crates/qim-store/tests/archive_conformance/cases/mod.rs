@@ -2,6 +2,7 @@
 
 pub(crate) mod client_ids;
 pub(crate) mod dates;
+pub(crate) mod dictionaries;
 pub(crate) mod marks;
 pub(crate) mod puts;
 pub(crate) mod reads;

@@ -1,0 +1,54 @@
+use qim_core::Compression;
+use qim_daemon::ArchiverConfig;
+use qim_daemon::config::{DaemonConfig, Environment};
+use qim_store::TieredMessageStore;
+use qim_store::hot::HotError;
+use qim_store::tiered::{MoveError, TierOptions};
+
+use crate::failure::Failure;
+use crate::session::Session;
+
+/// Opens both tiers as an archiver does. Both have to be there.
+pub(super) async fn open(session: &Session) -> Result<TieredMessageStore, Failure> {
+    let environment = Environment::from_pairs(session.environment.variables.clone());
+    let config = ArchiverConfig::from_environment(&environment)
+        .map_err(|faults| Failure::Configuration(faults.to_string()))?;
+    let shared = config.shared();
+    let opened = TieredMessageStore::open(TierOptions {
+        redis_url: &shared.redis_url,
+        redis_timeout: shared.redis_timeout,
+        shards: shared.shards,
+        archive_url: &shared.archive_url,
+        archive_timeout: shared.archive_timeout,
+        retention: shared.default_history_retention,
+        hot_window: shared.hot_window,
+        compression: Compression::Off,
+    })
+    .await
+    .map_err(|error| {
+        let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+        Failure::Unavailable(format!("{error}: {why}"))
+    })?;
+    match opened.archive_unavailable {
+        Some(reason) => Err(Failure::Unavailable(format!("archive at {}: {reason}", shared.archive_url))),
+        None => Ok(opened.store),
+    }
+}
+
+pub(super) fn hot(error: HotError) -> Failure {
+    tier(&MoveError::from(error))
+}
+
+/// A tier that cannot be asked now is unavailable; one that says no has refused.
+pub(super) fn tier(error: &MoveError) -> Failure {
+    let may_succeed_later = match error {
+        MoveError::Hot(error) => error.retry_after().is_some(),
+        MoveError::Archive(error) => error.is_retryable(),
+        MoveError::Poisoned(_) => false,
+    };
+    if may_succeed_later {
+        Failure::Unavailable(error.to_string())
+    } else {
+        Failure::Refused(error.to_string())
+    }
+}

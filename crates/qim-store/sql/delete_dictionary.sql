@@ -1,0 +1,2 @@
+-- ?1 id
+DELETE FROM dictionaries WHERE id = ?1
