@@ -9,7 +9,7 @@ use crate::ndjson::Entry;
 
 /// What the window takes of memory at most, with what is under way. The last line read may go beyond it. The larger it
 /// is, the more messages of a conversation go together, where a file has many conversations by turns.
-const WINDOW_BYTES: usize = 44 << 20;
+const WINDOW_BYTES: usize = 24 << 20;
 /// What a message takes of memory besides its texts and its payload: their allocations and its place in the queue.
 const MESSAGE_MEMORY_BYTES: usize = 384;
 /// What a conversation takes: its names, its places in the maps, and the part of its queue that is not used yet.
@@ -250,7 +250,7 @@ mod tests {
             line += 1;
             window.push(&key(&format!("c{}", line % 7)), pending(line, 1 << 10));
         }
-        assert!(line <= 44 << 10);
+        assert!(line <= 24 << 10);
         let mut taken = 0;
         while let Some(batch) = window.take(Take::Any) {
             taken += batch.pending.len() as u64;
