@@ -1,36 +1,54 @@
 use std::time::Duration;
 
 use qim_daemon::{Outcome, PeriodicTask, TaskError};
+use tokio::time::sleep;
 
 use crate::metrics::Op;
+use crate::pace::Pace;
 use crate::shards::{CONVERSATIONS_PER_SHARD, Worker};
 
 /// How often to look for what was committed.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
+/// How often to look how busy commits are, while there is something to copy.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Shards that are looked at for it: commits are spread over all alike.
+const SHARDS_LOOKED_AT: usize = 32;
 
 /// Copies records to the archive soon after their commit, so that a lost Redis costs seconds, not days.
 pub(crate) struct CopyTask {
     worker: Worker,
     delay: Duration,
+    pace: Pace,
 }
 
 impl CopyTask {
     pub(crate) fn new(worker: Worker, delay: Duration) -> Self {
-        Self { worker, delay }
-    }
-}
-
-impl PeriodicTask for CopyTask {
-    fn name(&self) -> &'static str {
-        "copy"
+        Self { worker, delay, pace: Pace::default() }
     }
 
-    async fn run_once(&mut self) -> Result<Outcome, TaskError> {
+    /// Tells the pace how busy commits are. Never ends. An idle pass is over before the first look.
+    async fn watch_commits(&self) {
+        let Worker { store, held, clock, metrics, .. } = &self.worker;
+        loop {
+            sleep(LOOK_EVERY).await;
+            let shards = held.all();
+            let step = shards.len().div_ceil(SHARDS_LOOKED_AT).max(1);
+            let some: Vec<u16> = shards.iter().step_by(step).map(|fence| fence.shard).collect();
+            // Where Redis does not answer, the pass learns it soon enough.
+            if let Ok(committed) = store.hot().committed(some.into_iter()).await {
+                let overdue = metrics.unarchived_age(clock.now()).saturating_sub(self.delay);
+                self.pace.observe(committed * step as u64, overdue);
+            }
+        }
+    }
+
+    async fn copy_due(&self) -> Result<Outcome, TaskError> {
         let Worker { store, clock, metrics, .. } = &self.worker;
         let due = clock.now() - self.delay;
         self.worker
             .pass(
                 Op::Copy,
+                &self.pace,
                 |shard| store.hot().unarchived(shard, due, CONVERSATIONS_PER_SHARD),
                 |conversation, fence, now| async move {
                     let report = store.copy(&conversation, &fence, now).await?;
@@ -41,5 +59,18 @@ impl PeriodicTask for CopyTask {
                 },
             )
             .await
+    }
+}
+
+impl PeriodicTask for CopyTask {
+    fn name(&self) -> &'static str {
+        "copy"
+    }
+
+    async fn run_once(&mut self) -> Result<Outcome, TaskError> {
+        tokio::select! {
+            outcome = self.copy_due() => outcome,
+            () = self.watch_commits() => unreachable!("it never ends"),
+        }
     }
 }

@@ -5,6 +5,7 @@ mod dictionaries;
 mod lease;
 mod maintain;
 mod metrics;
+mod pace;
 mod report;
 mod shards;
 mod trim;

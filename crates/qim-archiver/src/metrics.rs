@@ -85,14 +85,22 @@ impl ArchiverMetrics {
         self.trim_due_since.store(trim.map_or(0, UnixMillis::get), Ordering::Relaxed);
     }
 
+    /// How long the longest waiting copy is overdue, when it was last measured.
+    pub(crate) fn unarchived_age(&self, now: UnixMillis) -> Duration {
+        age(&self.unarchived_since, now)
+    }
+
     /// Called at each scrape, so that a lag grows even while nothing can be asked.
     pub(crate) fn refresh(&self, now: UnixMillis) {
-        let age = |since: &AtomicU64| match since.load(Ordering::Relaxed) {
-            0 => Duration::ZERO,
-            since => now.since(UnixMillis::new(since)),
-        };
-        self.unarchived_age.set(age(&self.unarchived_since).as_secs_f64());
-        self.trim_lag.set(age(&self.trim_due_since).as_secs_f64());
+        self.unarchived_age.set(age(&self.unarchived_since, now).as_secs_f64());
+        self.trim_lag.set(age(&self.trim_due_since, now).as_secs_f64());
+    }
+}
+
+fn age(since: &AtomicU64, now: UnixMillis) -> Duration {
+    match since.load(Ordering::Relaxed) {
+        0 => Duration::ZERO,
+        since => now.since(UnixMillis::new(since)),
     }
 }
 

@@ -15,9 +15,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lease::Held;
 use crate::metrics::{ArchiverMetrics, Op};
+use crate::pace::Pace;
 
-/// Conversations worked on at once. With pages of at most 4 MiB this bounds the memory of a pass, whatever the backlog.
-const CONCURRENCY: usize = 8;
+/// Conversations worked on at once: enough for a transaction of SQLite, which takes 64 puts, and for a busy cluster. What
+/// they have in memory is bounded by the store.
+const CONCURRENCY: usize = 128;
+/// Shards asked at once which conversations there are.
+const LISTS: usize = 32;
 /// Conversations taken from a shard in one pass, so that no shard waits for another's backlog.
 pub(crate) const CONVERSATIONS_PER_SHARD: usize = 32;
 /// A pass begins nothing new after this long, so that it notices the end of the daemon and of its leases.
@@ -42,10 +46,11 @@ pub(crate) type Step = Result<bool, MoveError>;
 
 impl Worker {
     /// Takes a step for each conversation that `list` names in the shards held, and further steps while there is more
-    /// and time left. A poisoned conversation is set aside and stops no other; a tier that fails ends the pass.
+    /// and time left, each when `pace` lets it. A poisoned conversation is set aside and stops no other; a tier that fails ends the pass.
     pub(crate) async fn pass<L, S>(
         &self,
         op: Op,
+        pace: &Pace,
         list: impl Fn(u16) -> L,
         step: impl Fn(ConversationKey, Fence, UnixMillis) -> S,
     ) -> Result<Outcome, TaskError>
@@ -53,11 +58,11 @@ impl Worker {
         L: Future<Output = Result<Vec<ConversationKey>, HotError>>,
         S: Future<Output = Step>,
     {
-        let pass = Pass { worker: self, op, started: Instant::now() };
+        let pass = Pass { worker: self, op, pace, started: Instant::now() };
         let (list, step) = (&list, &step);
         let listed: Vec<(Fence, Vec<ConversationKey>)> = stream::iter(self.held.all())
             .map(|fence| async move { Ok::<_, HotError>((fence.clone(), list(fence.shard).await?)) })
-            .buffer_unordered(CONCURRENCY * 4)
+            .buffer_unordered(LISTS)
             .try_collect()
             .await?;
         let more = listed.iter().any(|(_, conversations)| conversations.len() == CONVERSATIONS_PER_SHARD);
@@ -76,6 +81,7 @@ impl Worker {
 struct Pass<'a> {
     worker: &'a Worker,
     op: Op,
+    pace: &'a Pace,
     started: Instant,
 }
 
@@ -95,6 +101,7 @@ impl Pass<'_> {
             if self.worker.stop.is_cancelled() || self.started.elapsed() > PASS_MAX {
                 return Ok(true);
             }
+            let _turn = self.pace.turn().await;
             let began = Instant::now();
             let result = step(conversation.clone(), fence.clone(), self.worker.clock.now()).await;
             calls.seconds.record(began.elapsed().as_secs_f64());

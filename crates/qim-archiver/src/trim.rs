@@ -3,6 +3,7 @@ use std::time::Duration;
 use qim_daemon::{Outcome, PeriodicTask, TaskError};
 
 use crate::metrics::Op;
+use crate::pace::Pace;
 use crate::shards::{CONVERSATIONS_PER_SHARD, Worker};
 
 /// How often to look for what left the hot window.
@@ -11,11 +12,13 @@ pub(crate) const INTERVAL: Duration = Duration::from_secs(2);
 /// Removes records from the hot tier once they have left its window and are durable in the archive.
 pub(crate) struct TrimTask {
     worker: Worker,
+    /// Never told of commits: trimming gives them their memory back, and does not wait for them.
+    pace: Pace,
 }
 
 impl TrimTask {
     pub(crate) fn new(worker: Worker) -> Self {
-        Self { worker }
+        Self { worker, pace: Pace::default() }
     }
 }
 
@@ -30,6 +33,7 @@ impl PeriodicTask for TrimTask {
         self.worker
             .pass(
                 Op::Trim,
+                &self.pace,
                 |shard| store.hot().trim_candidates(shard, cutoff, CONVERSATIONS_PER_SHARD),
                 |conversation, fence, now| async move {
                     let report = store.trim(&conversation, &fence, now).await?;

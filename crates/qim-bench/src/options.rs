@@ -58,6 +58,8 @@ pub(crate) enum PhaseName {
     Idle,
     /// `qim import` of a large file
     Import,
+    /// Memory of the daemons at ten times the history
+    Rss,
     /// All of these
     All,
 }
@@ -74,6 +76,7 @@ impl PhaseName {
                 Self::Gc,
                 Self::Idle,
                 Self::Import,
+                Self::Rss,
             ],
             one => vec![one],
         }
@@ -89,6 +92,7 @@ impl PhaseName {
             Self::Gc => "gc",
             Self::Idle => "idle",
             Self::Import => "import",
+            Self::Rss => "rss",
             Self::All => "all",
         }
     }
@@ -117,6 +121,8 @@ pub(crate) struct Scale {
     pub(crate) idle_window: Duration,
     /// Messages of the imported file.
     pub(crate) import_messages: usize,
+    /// Messages committed, copied and trimmed before memory of the daemons is first looked at.
+    pub(crate) history: usize,
     /// Payloads of 64 KiB.
     pub(crate) large_payloads: usize,
 }
@@ -138,6 +144,7 @@ impl Scale {
             idle_conversations: 100_000,
             idle_window: Duration::from_secs(20),
             import_messages: 1_000_000,
+            history: 100_000,
             large_payloads: 1000,
         }
     }
@@ -154,6 +161,7 @@ impl Scale {
             idle_conversations: 200,
             idle_window: Duration::from_millis(500),
             import_messages: 2_000,
+            history: 500,
             large_payloads: 5,
         }
     }

@@ -113,10 +113,44 @@ enum IdForm {
     Uuid = 2,
 }
 
+/// What a record is made of: a [`StoredMessage`], in parts that may belong to others.
+#[derive(Debug, Clone, Copy)]
+pub struct Fields<'a> {
+    /// As in [`crate::Message`].
+    pub sender: &'a str,
+    /// As in [`crate::Message`].
+    pub client_msg_id: &'a str,
+    /// As in [`crate::Message`].
+    pub class: RetentionClass,
+    /// As in [`crate::Message`].
+    pub created_at: UnixMillis,
+    /// As in [`crate::Message`].
+    pub expires_at: Option<UnixMillis>,
+    /// As in [`crate::Message`].
+    pub content_type: &'a str,
+    /// The body.
+    pub payload: &'a StoredPayload,
+}
+
+impl<'a> From<&'a StoredMessage> for Fields<'a> {
+    fn from(message: &'a StoredMessage) -> Self {
+        Self {
+            sender: &message.sender,
+            client_msg_id: &message.client_msg_id,
+            class: message.class,
+            created_at: message.created_at,
+            expires_at: message.expires_at,
+            content_type: &message.content_type,
+            payload: &message.payload,
+        }
+    }
+}
+
 /// Encodes a message of this conversation. Ids and content type must have been validated: none is longer than 128
 /// bytes.
-pub fn encode(conversation: &ConversationKey, message: &StoredMessage) -> Vec<u8> {
-    let id = pack_id(&message.client_msg_id);
+pub fn encode<'a>(conversation: &ConversationKey, message: impl Into<Fields<'a>>) -> Vec<u8> {
+    let message = message.into();
+    let id = pack_id(message.client_msg_id);
     let has_content_type = message.content_type != DEFAULT_CONTENT_TYPE;
     let mut out =
         Vec::with_capacity(RECORD_BYTES_MIN + 6 + message.sender.len() + 130 + message.payload.stored_len());
@@ -129,13 +163,13 @@ pub fn encode(conversation: &ConversationKey, message: &StoredMessage) -> Vec<u8
     );
     push_millis(&mut out, message.created_at);
     push_expiry(&mut out, message.created_at, message.expires_at);
-    packed_text::push(&mut out, &message.sender);
+    packed_text::push(&mut out, message.sender);
     match &id {
         PackedId::Text(text) => packed_text::push(&mut out, text),
         PackedId::Hex(bytes) | PackedId::Uuid(bytes) => out.extend_from_slice(bytes),
     }
     if has_content_type {
-        push_text(&mut out, &message.content_type);
+        push_text(&mut out, message.content_type);
     }
     message.payload.push_to(&mut out);
     let checksum = checksum(conversation, &out);

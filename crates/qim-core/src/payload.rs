@@ -222,17 +222,17 @@ impl Compressor {
             }
             None => context.compress(&mut frame, payload, level(payload.len())),
         })?;
-        let head_len = frame_head_len(payload.len());
-        let (head, content) = frame.split_at_checked(head_len)?;
+        let (head, content) = frame.split_at_checked(frame_head_len(payload.len()))?;
         // Only what can be put back is left out. A block that did not shrink has another head.
-        if head != frame_head(payload.len(), content.len()) {
+        if head != FrameHead::new(payload.len(), content.len()).as_bytes() {
             return None;
         }
         let encoding = match prepared {
             Some(&Prepared { id, .. }) => Encoding::ZstdDictionary { dictionary: id, len },
             None => Encoding::Zstd { len },
         };
-        let stored = StoredPayload { encoding, bytes: Bytes::from(frame).slice(head_len..) };
+        let stored =
+            StoredPayload { encoding, bytes: Bytes::from(frame).slice(frame_head_len(payload.len())..) };
         (stored.stored_bytes() < payload.len()).then_some(stored)
     }
 }
@@ -240,8 +240,20 @@ impl Compressor {
 /// Makes payloads what they were, with the dictionaries that it was given. Keeps its contexts, as [`Compressor`] does.
 #[derive(Default)]
 pub struct Decompressor {
-    contexts: Pool<DCtx<'static>>,
+    contexts: Pool<Opening>,
     dictionaries: RwLock<BTreeMap<u32, Arc<Dictionary>>>,
+}
+
+/// A context, and the frame that is put together for it: room that is used again.
+struct Opening {
+    context: DCtx<'static>,
+    frame: Vec<u8>,
+}
+
+impl Opening {
+    fn try_create() -> Option<Self> {
+        Some(Self { context: DCtx::try_create()?, frame: Vec::new() })
+    }
 }
 
 impl Decompressor {
@@ -263,15 +275,18 @@ impl Decompressor {
     }
 
     fn open(&self, content: &[u8], len: usize, dictionary: Option<&Dictionary>) -> Result<Bytes, CodecError> {
-        let mut frame = frame_head(len, content.len());
-        frame.extend_from_slice(content);
         // The bound of what may come out: zstd writes no further than this, whatever the frame says.
         let mut payload = Vec::with_capacity(len);
-        let opened = self.contexts.with(DCtx::try_create, |context| match dictionary {
-            Some(dictionary) => {
-                context.decompress_using_ddict(&mut payload, &frame, dictionary.for_opening())
+        let opened = self.contexts.with(Opening::try_create, |Opening { context, frame }| {
+            frame.clear();
+            frame.extend_from_slice(FrameHead::new(len, content.len()).as_bytes());
+            frame.extend_from_slice(content);
+            match dictionary {
+                Some(dictionary) => {
+                    context.decompress_using_ddict(&mut payload, frame, dictionary.for_opening())
+                }
+                None => context.decompress(&mut payload, frame),
             }
-            None => context.decompress(&mut payload, &frame),
         });
         match opened {
             Some(_) if payload.len() == len => Ok(payload.into()),
@@ -318,26 +333,42 @@ impl<T> Pool<T> {
 
 /// What stands before the content in a frame of one segment (RFC 8878, 3.1.1): magic, descriptor, size of the payload,
 /// and where there is one block only its head.
-fn frame_head(len: usize, content: usize) -> Vec<u8> {
-    let mut head = Vec::with_capacity(FRAME_HEAD_BYTES_MAX + content);
-    head.extend_from_slice(&FRAME_MAGIC);
-    let little_endian = |number: usize| u32::try_from(number).expect("at most 1 MiB").to_le_bytes();
-    match len {
-        0..=255 => head.extend_from_slice(&[0x20, little_endian(len)[0]]),
-        256..=65_791 => {
-            head.push(0x60);
-            head.extend_from_slice(&little_endian(len - 256)[..2]);
+struct FrameHead {
+    bytes: [u8; FRAME_HEAD_BYTES_MAX],
+    len: usize,
+}
+
+impl FrameHead {
+    fn new(len: usize, content: usize) -> Self {
+        let mut head = Self { bytes: [0; FRAME_HEAD_BYTES_MAX], len: 0 };
+        head.push(&FRAME_MAGIC);
+        let little_endian = |number: usize| u32::try_from(number).expect("at most 1 MiB").to_le_bytes();
+        match len {
+            0..=255 => head.push(&[0x20, little_endian(len)[0]]),
+            256..=65_791 => {
+                head.push(&[0x60]);
+                head.push(&little_endian(len - 256)[..2]);
+            }
+            _ => {
+                head.push(&[0xa0]);
+                head.push(&little_endian(len));
+            }
         }
-        _ => {
-            head.push(0xa0);
-            head.extend_from_slice(&little_endian(len));
+        if len < BLOCK_BYTES {
+            // Size, type "compressed", and that it is the last one.
+            head.push(&little_endian(content << 3 | 0b101)[..3]);
         }
+        head
     }
-    if len < BLOCK_BYTES {
-        // Size, type "compressed", and that it is the last one.
-        head.extend_from_slice(&little_endian(content << 3 | 0b101)[..3]);
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
     }
-    head
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
 }
 
 const fn level(payload_len: usize) -> i32 {

@@ -438,11 +438,12 @@ async fn another_body_under_an_archived_seq_poisons_the_conversation_and_deletes
     copy_all(&store, &conv, NOW).await;
     commit(&store, &conv, &drafts(3..4, NOW - 8 * DAY), NOW).await;
     let file = rusqlite::Connection::open(dir.path().join("archive.db")).unwrap();
-    file.execute("INSERT INTO records (conv, seq, expires_at, digest, record) SELECT conv, 4, expires_at, digest, record FROM records WHERE seq = 3", []).unwrap();
+    file.execute("INSERT INTO records (conv, seq, expires_at, record) SELECT conv, 4, expires_at, record FROM records WHERE seq = 3", []).unwrap();
     let fence = fence(store.hot(), &conv).await;
     let error = store.copy(&conv, &fence, NOW).await.unwrap_err();
     assert!(matches!(error, MoveError::Poisoned(_)), "{error}");
-    file.execute("UPDATE records SET digest = digest + 1 WHERE seq = 2", []).unwrap();
+    file.execute("UPDATE records SET record = (SELECT record FROM records WHERE seq = 3) WHERE seq = 2", [])
+        .unwrap();
     let error = store.trim(&conv, &fence, NOW).await.unwrap_err();
     assert!(matches!(error, MoveError::Poisoned(_)), "{error}");
     let marks = store.marks(&conv, NOW).await.unwrap();

@@ -9,7 +9,7 @@ use super::{Fill, full_load};
 use crate::bench::Bench;
 use crate::floors::cql::CqlTable;
 use crate::floors::{self, sqlite};
-use crate::load::{CommitWork, as_f64, run};
+use crate::load::{CommitWork, Load, as_f64, run};
 use crate::progress::watch;
 use crate::report::{Goal, Report};
 use crate::servers::cql::Cql;
@@ -29,6 +29,8 @@ const CQL_FLOOR: &str = "bare driver, CQL";
 const ALONE: &str = "commits alone, 10 a call";
 const DRAINING: &str = "commits while a backlog drains";
 const MEANWHILE: &str = "rows copied meanwhile";
+const QUARTER: &str = "commits at a quarter of that, a backlog drains";
+const BESIDE_QUARTER: &str = "rows copied beside a quarter";
 
 pub(super) async fn measure(bench: &Bench) -> Result<Report> {
     let mut report = Report::default();
@@ -49,7 +51,12 @@ pub(super) async fn measure(bench: &Bench) -> Result<Report> {
         report.add(SQLITE_FLOOR, "rows/s", as_f64(rows.len()) / start.elapsed().as_secs_f64());
 
         if let Some(server) = &cql {
-            measure_copy(bench, &server.keyspace_url(), CQL, &mut report).await?;
+            let archive = server.keyspace_url();
+            measure_copy(bench, &archive, CQL, &mut report).await?;
+            let keyspace = archive.rsplit('/').next().unwrap_or_default();
+            if let Some(bytes) = server.disk_bytes(keyspace).await? {
+                report.add("CQL, on disk", "B/row", bytes / as_f64(rows.len()));
+            }
             let table = CqlTable::create(server).await?;
             let start = Instant::now();
             table.insert(&rows).await?;
@@ -60,7 +67,8 @@ pub(super) async fn measure(bench: &Bench) -> Result<Report> {
     report.ratio(SQLITE, SQLITE_FLOOR, Goal::AtLeast(0.7));
     report.ratio(CQL, CQL_FLOOR, Goal::AtLeast(0.8));
     report.ratio(DRAINING, ALONE, Goal::AtLeast(0.95));
-    report.ratio(MEANWHILE, DRAINING, Goal::AtLeast(1.0));
+    report.ratio(MEANWHILE, DRAINING, Goal::None);
+    report.ratio(BESIDE_QUARTER, QUARTER, Goal::AtLeast(1.0));
     Ok(report)
 }
 
@@ -101,13 +109,18 @@ async fn measure_commits(bench: &Bench, report: &mut Report) -> Result<()> {
     let (messages, in_flight) = COMMITS;
     let work = Arc::new(CommitWork { store: Arc::new(client), corpus: bench.corpus.clone(), messages });
     let load = full_load(bench, in_flight);
-    report.add(ALONE, "msg/s", run(work.clone(), load).await?.per_second());
+    let alone = run(work.clone(), load).await?.per_second();
+    report.add(ALONE, "msg/s", alone);
 
     let archiver = bench.archiver(&redis, &archive, &[("QIM_COPY_DELAY", "0s")])?;
     watch(&archiver, ARCHIVED, 1.0).await?;
-    let (before, start) = (archiver.metric(ARCHIVED)?, Instant::now());
-    report.add(DRAINING, "msg/s", run(work, load).await?.per_second());
-    let copied = archiver.metric(ARCHIVED)? - before;
-    report.add(MEANWHILE, "rows/s", copied / start.elapsed().as_secs_f64());
+    // What commits leave of the machine at full load is not what they leave at an ordinary one.
+    let quarter = Load { rate: Some(alone / as_f64(messages) / 4.0), ..load };
+    for (load, commits, copies) in [(load, DRAINING, MEANWHILE), (quarter, QUARTER, BESIDE_QUARTER)] {
+        let (before, start) = (archiver.metric(ARCHIVED)?, Instant::now());
+        report.add(commits, "msg/s", run(work.clone(), load).await?.per_second());
+        let copied = archiver.metric(ARCHIVED)? - before;
+        report.add(copies, "rows/s", copied / start.elapsed().as_secs_f64());
+    }
     Ok(())
 }

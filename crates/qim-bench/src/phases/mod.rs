@@ -7,6 +7,7 @@ mod idle;
 mod import;
 mod memory;
 mod pull;
+mod rss;
 
 use std::sync::Arc;
 
@@ -35,6 +36,7 @@ pub(crate) async fn measure(bench: &Bench, phase: PhaseName) -> Result<Report> {
         PhaseName::Gc => gc::measure(bench).await,
         PhaseName::Idle => idle::measure(bench).await,
         PhaseName::Import => import::measure(bench).await,
+        PhaseName::Rss => rss::measure(bench).await,
         PhaseName::All => unreachable!("it stands for the others"),
     }
 }

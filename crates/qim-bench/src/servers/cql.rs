@@ -2,8 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Result, bail};
+use scylla::client::session_builder::SessionBuilder;
 use tempfile::TempDir;
 
 /// The server of the tests; see scripts/test.
@@ -48,6 +50,28 @@ impl Cql {
     /// The archive URL of a keyspace of its own.
     pub(crate) fn keyspace_url(&self) -> String {
         format!("{}/bench_{:016x}", self.url, rand::random::<u64>())
+    }
+
+    /// What the tables of a keyspace take on disk once all is written there, to the MiB for each of them; `None` where
+    /// the server does not tell, as anything but Cassandra.
+    pub(crate) async fn disk_bytes(&self, keyspace: &str) -> Result<Option<f64>> {
+        /// A memtable that is flushed this often is on disk when so much time and a little more has passed.
+        const FLUSH: Duration = Duration::from_secs(2);
+        let session = SessionBuilder::new().known_node(self.address()).build().await?;
+        let tables = ["records", "held_records", "client_ids", "conversations"];
+        for table in tables {
+            let period = FLUSH.as_millis();
+            let flush = format!("ALTER TABLE {keyspace}.{table} WITH memtable_flush_period_in_ms = {period}");
+            session.query_unpaged(flush, ()).await?;
+        }
+        tokio::time::sleep(FLUSH * 2).await;
+        let usage = "SELECT table_name, mebibytes FROM system_views.disk_usage WHERE keyspace_name = ?";
+        let Ok(usage) = session.query_unpaged(usage, (keyspace,)).await else { return Ok(None) };
+        let usage = usage.into_rows_result()?;
+        let rows: Vec<(String, i64)> = usage.rows()?.collect::<Result<_, _>>()?;
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+        let mebibytes = rows.iter().map(|(_, mebibytes)| *mebibytes).sum::<i64>() as f64;
+        Ok(Some(mebibytes * f64::from(1 << 20)))
     }
 }
 

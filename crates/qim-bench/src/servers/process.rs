@@ -111,10 +111,19 @@ fn ticks_and_parent(pid: u32) -> Option<(f64, u32)> {
     Some((user + system, fields.get(1)?.parse().ok()?))
 }
 
-/// The most memory that a process has had so far (`VmHWM`), in MiB.
+/// The most memory that a process has had so far, in MiB.
 pub(crate) fn peak_rss_mib(pid: u32) -> Option<f64> {
+    status_mib(pid, "VmHWM:")
+}
+
+/// The memory that a process has now, in MiB.
+pub(crate) fn rss_mib(pid: u32) -> Option<f64> {
+    status_mib(pid, "VmRSS:")
+}
+
+fn status_mib(pid: u32, field: &str) -> Option<f64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    let line = status.lines().find(|line| line.starts_with(field))?;
     let kib: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kib / 1024.0)
 }

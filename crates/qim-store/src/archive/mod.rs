@@ -2,6 +2,7 @@
 
 mod cql;
 mod dictionaries;
+mod id_chunks;
 mod page;
 mod row;
 mod sqlite;
@@ -72,7 +73,7 @@ pub struct PutReport {
     pub clamped: u64,
 }
 
-/// What is known of an archived row without reading it whole.
+/// What tells an archived row from another one, made of the row as it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowMark {
     /// Its place in the conversation.
@@ -241,7 +242,7 @@ pub trait ArchiveStore: DictionaryStore {
     ) -> Result<PutReport, ArchiveError>;
 
     /// The marks of the unexpired rows with `from <= seq < below`, ascending; the range is at most 512 wide. A row
-    /// without a readable date or digest has none, so that whoever relies on marks takes it for missing.
+    /// without a readable date or record has none, so that whoever relies on marks takes it for missing.
     async fn marks(
         &self,
         conversation: &ConversationKey,
@@ -260,6 +261,19 @@ pub trait ArchiveStore: DictionaryStore {
         limit: usize,
         now: UnixMillis,
     ) -> Result<ArchivePage, ArchiveError>;
+
+    /// [`Self::read`] of a range into which nothing is put any more, as below the floor of the hot tier: what an earlier
+    /// such read learned of it may stand for another look.
+    async fn read_settled(
+        &self,
+        conversation: &ConversationKey,
+        range: SeqRange,
+        direction: Direction,
+        limit: usize,
+        now: UnixMillis,
+    ) -> Result<ArchivePage, ArchiveError> {
+        self.read(conversation, range, direction, limit, now).await
+    }
 
     /// The lowest unexpired record of the range; `None` when there is none.
     async fn earliest(

@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use qim_core::{ConversationKey, Decompressor, Message, RetentionClass, StoredMessage, UnixMillis, codec};
+use qim_core::{ConversationKey, Decompressor, Message, RetentionClass, StoredPayload, UnixMillis, codec};
 use redis::Value;
 
 use super::fingerprint::Fingerprint;
@@ -91,9 +91,24 @@ pub enum CommitError {
 struct Pending<'a> {
     index: usize,
     draft: &'a Draft,
-    /// As it will be stored; made once, however often the commit is tried, but for its dates, and for its payload where
-    /// its dictionary goes meanwhile.
-    message: StoredMessage,
+    /// Made once, however often the commit is tried, unless its dictionary goes meanwhile.
+    payload: StoredPayload,
+    dates: Dates,
+}
+
+impl Pending<'_> {
+    fn fields(&self) -> codec::Fields<'_> {
+        let Self { draft, payload, dates, .. } = self;
+        codec::Fields {
+            sender: &draft.sender,
+            client_msg_id: &draft.client_msg_id,
+            class: draft.class,
+            created_at: dates.created_at,
+            expires_at: dates.expires_at,
+            content_type: &draft.content_type,
+            payload,
+        }
+    }
 }
 
 /// A draft that was committed before.
@@ -143,9 +158,9 @@ impl RedisMessageStore {
                 break;
             }
             self.date(conversation, &mut pending, not_before);
-            if !self.keep_dictionaries(pending.iter().map(|pending| &pending.message)).await? {
-                for Pending { draft, message, .. } in &mut pending {
-                    message.payload = self.pack(conversation, draft);
+            if !self.keep_dictionaries(pending.iter().map(Pending::fields)).await? {
+                for Pending { draft, payload, .. } in &mut pending {
+                    *payload = self.pack(conversation, draft);
                 }
                 continue;
             }
@@ -157,9 +172,8 @@ impl RedisMessageStore {
                     settle_known(conversation, known, &self.decompressor, &mut pending, &mut answers)?;
                 }
                 Reply::Committed(first) => {
-                    for (Pending { index, message, .. }, seq) in pending.drain(..).zip(first..) {
-                        answers[index] =
-                            Some(Committed { seq, duplicate: false, dates: Some(dates(&message)) });
+                    for (Pending { index, dates, .. }, seq) in pending.drain(..).zip(first..) {
+                        answers[index] = Some(Committed { seq, duplicate: false, dates: Some(dates) });
                     }
                 }
             }
@@ -199,25 +213,17 @@ impl RedisMessageStore {
     }
 
     fn pending<'a>(&self, conversation: &ConversationKey, index: usize, draft: &'a Draft) -> Pending<'a> {
-        let message = Message {
-            sender: draft.sender.clone(),
-            client_msg_id: draft.client_msg_id.clone(),
-            class: draft.class,
-            created_at: draft.created_at,
-            expires_at: None,
-            content_type: draft.content_type.clone(),
-            payload: self.pack(conversation, draft),
-        };
-        Pending { index, draft, message }
+        let dates = Dates { created_at: draft.created_at, expires_at: None };
+        Pending { index, draft, payload: self.pack(conversation, draft), dates }
     }
 
     /// Dates the messages: none is older than `not_before` or the one ahead of it.
     fn date(&self, conversation: &ConversationKey, pending: &mut [Pending<'_>], not_before: UnixMillis) {
         let mut latest = not_before;
-        for Pending { draft, message, .. } in pending {
+        for Pending { draft, dates, .. } in pending {
             latest = latest.max(draft.created_at);
-            message.created_at = latest;
-            message.expires_at = self.retention.expires_at(draft.class, conversation.tenant(), latest);
+            let expires_at = self.retention.expires_at(draft.class, conversation.tenant(), latest);
+            *dates = Dates { created_at: latest, expires_at };
         }
     }
 
@@ -228,10 +234,10 @@ impl RedisMessageStore {
         now: UnixMillis,
         floor: Option<u64>,
     ) -> Result<Reply, CommitError> {
-        let encoded = pending.iter().map(|Pending { message, .. }| {
-            let record = codec::encode(conversation, message);
+        let encoded = pending.iter().map(|pending| {
+            let record = codec::encode(conversation, pending.fields());
             EncodedMessage {
-                collect_at: self.gc_date(message),
+                collect_at: self.gc_date(pending.dates),
                 stub: stub_for(conversation, &record),
                 fingerprint: Fingerprint::of(&record),
                 record,
@@ -263,9 +269,9 @@ impl RedisMessageStore {
     }
 
     /// When GC has to collect the record; `None` where it never expires, or where trimming comes first (SPEC A18).
-    fn gc_date(&self, message: &StoredMessage) -> Option<UnixMillis> {
-        let expires_at = message.expires_at?;
-        let retention = expires_at.since(message.created_at);
+    fn gc_date(&self, dates: Dates) -> Option<UnixMillis> {
+        let expires_at = dates.expires_at?;
+        let retention = expires_at.since(dates.created_at);
         let trimmed_first = self.trim_window.is_some_and(|window| retention >= window + DAY);
         (!trimmed_first).then_some(expires_at)
     }

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use qim_core::{Compressor, ConversationKey, Dictionary, StoredMessage, StoredPayload, UnixMillis};
+use qim_core::{Compressor, ConversationKey, Dictionary, StoredPayload, UnixMillis, codec};
 
 use super::keys::DICTIONARIES;
 use super::{Draft, HotError, HotValue, RedisMessageStore};
@@ -149,7 +149,7 @@ impl RedisMessageStore {
     /// has gone meanwhile: then nothing may be committed that needs it, and nothing is packed with it any more.
     pub(super) async fn keep_dictionaries(
         &self,
-        messages: impl Iterator<Item = &StoredMessage>,
+        messages: impl Iterator<Item = codec::Fields<'_>>,
     ) -> Result<bool, HotError> {
         let mut needed: BTreeMap<u32, UnixMillis> = BTreeMap::new();
         for message in messages {

@@ -53,6 +53,22 @@ impl RedisMessageStore {
         Ok(HotStats { records: less(counters.removed), unarchived: less(counters.archived), ..stats })
     }
 
+    /// Records ever committed, by the counters of these shards. One command a shard. Of all shards the sum is right; of
+    /// some it is their share at a guess, since a call with several conversations counts them all in one shard.
+    pub async fn committed(&self, shards: impl Iterator<Item = u16>) -> Result<u64, HotError> {
+        stream::iter(shards)
+            .map(async |shard| {
+                let count: Option<u64> = self
+                    .connection
+                    .command(redis::cmd("HGET").arg(ShardKeys(shard).stats()).arg("committed"))
+                    .await?;
+                Ok(count.unwrap_or(0))
+            })
+            .buffer_unordered(CONCURRENCY)
+            .try_fold(0, |sum, count| std::future::ready(Ok(sum + count)))
+            .await
+    }
+
     /// Counters, and all that does not follow from them.
     async fn shard_stats(&self, shard: ShardKeys, now: UnixMillis) -> Result<(Counters, HotStats), HotError> {
         let mut counters = redis::cmd("HMGET");

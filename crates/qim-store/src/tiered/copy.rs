@@ -26,7 +26,8 @@ impl TieredMessageStore {
         now: UnixMillis,
     ) -> Result<CopyReport, MoveError> {
         let began = Instant::now();
-        let page = self.hot.read_page(conversation, PageStart::Unarchived, SCRIPT_RECORDS_MAX, now).await?;
+        let page = self.hot.read_page(conversation, PageStart::Unarchived, SCRIPT_RECORDS_MAX, now);
+        let (page, _room) = self.room.read(page).await?;
         let mut mark = page.marks.archived;
         let mut damaged = None;
         let mut records = Vec::with_capacity(page.values.len());

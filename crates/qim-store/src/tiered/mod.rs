@@ -8,6 +8,7 @@ mod dictionaries;
 mod earliest;
 mod open;
 mod pull;
+mod room;
 mod seek;
 mod trim;
 
@@ -29,6 +30,7 @@ pub use pull::{Page, Position, PullError, PullRequest};
 pub use trim::TrimReport;
 
 use earliest::EarliestCache;
+use room::Room;
 
 /// Why a conversation was not copied or trimmed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -71,13 +73,20 @@ pub struct TieredMessageStore {
     archive: Arc<dyn ArchiveStore>,
     window: Duration,
     earliest: Arc<EarliestCache>,
+    room: Arc<Room>,
 }
 
 impl TieredMessageStore {
     /// Both tiers, of which the hot one is trimmed to `window`; so its commits do not register what would outlive that
     /// by a day or more for GC (SPEC A18).
     pub fn with_trim(hot: RedisMessageStore, archive: Arc<dyn ArchiveStore>, window: Duration) -> Self {
-        Self { hot: hot.with_trim_window(window), archive, window, earliest: Arc::default() }
+        Self {
+            hot: hot.with_trim_window(window),
+            archive,
+            window,
+            earliest: Arc::default(),
+            room: Arc::default(),
+        }
     }
 
     /// The hot tier.

@@ -270,7 +270,7 @@ impl TieredMessageStore {
         limit: usize,
         now: UnixMillis,
     ) -> Result<ArchivePage, ArchiveError> {
-        let page = self.archive.read(conversation, range, direction, limit, now).await?;
+        let page = self.archive.read_settled(conversation, range, direction, limit, now).await?;
         for damaged in &page.damaged {
             self.note_damage(conversation, damaged, "archive", now).await;
         }

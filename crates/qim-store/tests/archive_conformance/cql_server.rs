@@ -192,12 +192,9 @@ fn rows_with_null_columns_are_damaged() {
         let mut put = records(conversation, 1..=4, *begun);
         put.push(Draft::new(5, *begun).class(RetentionClass::ComplianceHold).commit(conversation));
         store.put(conversation, &put, *begun).await.unwrap();
-        for (seq, table, column) in [
-            (1, "records", "record"),
-            (2, "records", "expires_at"),
-            (3, "records", "digest"),
-            (5, "held_records", "record"),
-        ] {
+        for (seq, table, column) in
+            [(1, "records", "record"), (2, "records", "expires_at"), (5, "held_records", "record")]
+        {
             cluster
                 .run(&format!("DELETE {column} FROM KS.{table} WHERE {}", row_of(conversation, seq)))
                 .await;
@@ -209,9 +206,9 @@ fn rows_with_null_columns_are_damaged() {
         assert_eq!((seqs(&page), page.damaged.len()), (vec![], 1));
         // Whoever looks for these rows finds that something is missing, and is not told that they are in order.
         let marks = store.marks(conversation, range(1, 10), *begun).await.unwrap();
-        assert_eq!(marks.iter().map(|mark| mark.seq).collect::<Vec<_>>(), [1, 4, 5]);
-        let error = store.put(conversation, &put[2..4], *begun).await.unwrap_err();
-        assert!(matches!(error, ArchiveError::Conflict { seq: 3 }), "{error}");
+        assert_eq!(marks.iter().map(|mark| mark.seq).collect::<Vec<_>>(), [3, 4]);
+        let error = store.put(conversation, &put[..1], *begun).await.unwrap_err();
+        assert!(matches!(error, ArchiveError::Conflict { seq: 1 }), "{error}");
     });
 }
 
@@ -225,7 +222,7 @@ fn a_row_that_is_in_both_tables_is_served_once_and_as_held() {
         store.put(conversation, std::slice::from_ref(&held), *begun).await.unwrap();
         let hex: String = held.encoded.iter().map(|byte| format!("{byte:02x}")).collect();
         let row = row_of(conversation, 2);
-        cluster.run(&format!("UPDATE KS.held_records SET record = 0x{hex}, digest = 5 WHERE {row}")).await;
+        cluster.run(&format!("UPDATE KS.held_records SET record = 0x{hex} WHERE {row}")).await;
         for direction in [Direction::Forwards, Direction::Backwards] {
             let page = store.read(conversation, ALL, direction, 10, *begun).await.unwrap();
             assert_eq!(seqs(&page), [1, 2, 3, 9]);
@@ -257,6 +254,40 @@ fn dead_buckets_are_not_read_for_the_earliest_record() {
         assert_eq!(select::<(i64,)>(&cluster, &index).await, [(2_000_000 / 4096,)]);
         assert_eq!(store.earliest(conversation, ALL, now()).await.unwrap().unwrap().seq, 2_000_000);
         assert_eq!(readable(&subject, now()).await, [2_000_000]);
+    });
+}
+
+#[test]
+fn a_page_below_the_floor_asks_for_the_index_once() {
+    on_cql(async |Subject { store, conversation, now: begun, .. }| {
+        let cluster = Cluster::shared().await;
+        let put: Vec<_> = [
+            (1, RetentionClass::Default),
+            (2, RetentionClass::ComplianceHold),
+            (5000, RetentionClass::Default),
+        ]
+        .map(|(seq, class)| Draft::new(seq, begun).class(class).commit(&conversation))
+        .into();
+        store.put(&conversation, &put, begun).await.unwrap();
+        let page = async |below, direction| {
+            let page = store.read_settled(&conversation, range(1, below), direction, 9, begun).await;
+            seqs(&page.unwrap())
+        };
+        assert_eq!(page(5001, Direction::Backwards).await, [1, 2, 5000]);
+        cluster
+            .run(&format!(
+                "DELETE FROM KS.conversations WHERE tenant = 'acme' AND conversation = '{}'",
+                conversation.conversation()
+            ))
+            .await;
+        let asked = store.read(&conversation, range(1, 5001), Direction::Backwards, 9, begun).await.unwrap();
+        assert_eq!(seqs(&asked), Vec::<u64>::new());
+        for direction in [Direction::Forwards, Direction::Backwards] {
+            assert_eq!(page(5001, direction).await, [1, 2, 5000]);
+            assert_eq!(page(5000, direction).await, [1, 2]);
+        }
+        // What was not looked at is not known.
+        assert_eq!(page(6000, Direction::Backwards).await, Vec::<u64>::new());
     });
 }
 

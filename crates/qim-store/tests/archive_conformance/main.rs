@@ -72,6 +72,7 @@ conformance! {
         client_ids_outlive_their_records,
         a_client_id_is_forgotten_after_ninety_days_but_not_before_its_record,
         the_later_of_two_commits_under_one_id_is_remembered,
+        a_second_copy_of_some_records_forgets_no_client_id,
         five_hundred_client_ids_are_found_in_their_order,
         client_ids_of_high_seqs_are_found,
         a_conflict_leaves_client_ids_alone,

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::pin::pin;
+use std::sync::Arc;
 
+use futures::future::Either;
 use futures::stream::FuturesUnordered;
 use futures::{Stream, StreamExt};
 use qim_proto::v1;
@@ -17,6 +19,9 @@ use super::History;
 
 /// Requests of one stream under way; with so many the stream is not read further.
 const IN_FLIGHT_MAX: usize = 256;
+/// A request with so many messages is a task of its own, so that all cores work for one stream. For fewer, a task costs
+/// more than it brings.
+const TASK_MESSAGES_MIN: usize = 4;
 /// Answers waiting for a client that does not read them.
 const ANSWERS_MAX: usize = 64;
 
@@ -50,6 +55,7 @@ async fn serve(
     mut requests: Streaming<v1::AppendStreamRequest>,
     answers: &mpsc::Sender<Result<v1::AppendStreamResponse, Status>>,
 ) -> Result<(), Status> {
+    let history = Arc::new(history);
     let mut under_way = FuturesUnordered::new();
     // For each conversation, the latest request and what tells that it is done.
     let mut lanes: HashMap<Lane, (u64, oneshot::Receiver<()>)> = HashMap::new();
@@ -65,9 +71,12 @@ async fn serve(
                     let request = request?;
                     ticket += 1;
                     let lane = lane(&request, lanes.hasher());
+                    let is_large =
+                        request.append.as_ref().is_some_and(|append| append.messages.len() >= TASK_MESSAGES_MIN);
                     let (done, wait) = oneshot::channel();
                     let before = lanes.insert(lane, (ticket, wait)).map(|(_, wait)| wait);
-                    under_way.push(append(&history, request, before, done, lane, ticket));
+                    let append = append(history.clone(), request, before, done, lane, ticket);
+                    under_way.push(if is_large { Either::Left(task(append)) } else { Either::Right(append) });
                 }
             },
             Some(done) = under_way.next() => {
@@ -88,7 +97,7 @@ fn lane(request: &v1::AppendStreamRequest, hasher: &impl BuildHasher) -> Lane {
 }
 
 async fn append(
-    history: &History,
+    history: Arc<History>,
     request: v1::AppendStreamRequest,
     before: Option<oneshot::Receiver<()>>,
     done: oneshot::Sender<()>,
@@ -109,6 +118,12 @@ async fn append(
         ticket,
         answer: v1::AppendStreamResponse { request_id: request.request_id, outcome: Some(outcome) },
     }
+}
+
+async fn task(append: impl Future<Output = Done> + Send + 'static) -> Done {
+    // Where the stream ends first, what it began goes on; its answers are nobody's.
+    let done = tokio::spawn(append).await;
+    done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
 fn stream_error(status: &Status) -> v1::StreamError {

@@ -119,8 +119,8 @@ impl MessageCheck {
                 format!("{number} is not a retention class; allowed are 0 to 4"),
             );
         }
-        let first_sent_at = self.date(faults, &field("first_sent_at_ms"), message.first_sent_at_ms);
-        let created_at = self.created_at(faults, &field("created_at_ms"), message.created_at_ms);
+        let first_sent_at = self.date(faults, || field("first_sent_at_ms"), message.first_sent_at_ms);
+        let created_at = self.created_at(faults, || field("created_at_ms"), message.created_at_ms);
         let content_type = if message.content_type.is_empty() {
             DEFAULT_CONTENT_TYPE.to_owned()
         } else {
@@ -137,27 +137,38 @@ impl MessageCheck {
         Some(TieredDraft { draft, first_sent_at })
     }
 
-    fn created_at(&self, faults: &mut Faults, field: &str, millis: Option<i64>) -> Option<UnixMillis> {
+    /// The name of the field is made only where it is told.
+    fn created_at(
+        &self,
+        faults: &mut Faults,
+        field: impl Fn() -> String,
+        millis: Option<i64>,
+    ) -> Option<UnixMillis> {
         match (self.kind, millis) {
             (Kind::Append, None) => Some(self.now),
             (Kind::Append, Some(_)) => {
-                faults.add(field, "is set; only Import takes it, Append dates messages itself");
+                faults.add(field(), "is set; only Import takes it, Append dates messages itself");
                 None
             }
             (Kind::Import, None) => {
-                faults.add(field, "is missing; Import needs the date at which the message was produced");
+                faults.add(field(), "is missing; Import needs the date at which the message was produced");
                 None
             }
             (Kind::Import, Some(_)) => self.date(faults, field, millis),
         }
     }
 
-    fn date(&self, faults: &mut Faults, field: &str, millis: Option<i64>) -> Option<UnixMillis> {
+    fn date(
+        &self,
+        faults: &mut Faults,
+        field: impl Fn() -> String,
+        millis: Option<i64>,
+    ) -> Option<UnixMillis> {
         let millis = millis?;
         let date = UnixMillis::checked(millis).filter(|date| *date <= self.now + CLOCK_SKEW);
         if date.is_none() {
             let now = self.now;
-            faults.add(field, format!("{millis} is not a date from 0 to now ({now}), in ms since 1970"));
+            faults.add(field(), format!("{millis} is not a date from 0 to now ({now}), in ms since 1970"));
         }
         date
     }

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use qim_core::{ConversationKey, UnixMillis};
 
+use super::known_buckets::KnownBuckets;
 use super::link::Link;
 use crate::archive::page::DateColumn;
 use crate::archive::row::{signed, unsigned};
@@ -55,16 +56,27 @@ pub(super) struct Buckets {
     pub(super) looked_through: Option<u64>,
 }
 
-/// Buckets of the range with records that are unexpired at `now`.
+/// Buckets of the range with records that are unexpired at `now`. Where nothing is put into the range any more, what is
+/// `known` of it need not be asked for again.
 pub(super) async fn some(
     link: &Link,
     conversation: &ConversationKey,
     range: SeqRange,
     direction: Direction,
     now: UnixMillis,
+    known: Option<&KnownBuckets>,
 ) -> Result<Buckets, ArchiveError> {
     if range.from >= range.below {
         return Ok(Buckets { buckets: Vec::new(), looked_through: None });
+    }
+    if let Some(rows) = known.and_then(|known| known.get(conversation, range)) {
+        let inside = bucket_of(range.from)..=bucket_of(range.below - 1);
+        let rows = rows.iter().copied().filter(|(bucket, ..)| inside.contains(&unsigned(*bucket)));
+        let buckets = match direction {
+            Direction::Forwards => alive(rows, now),
+            Direction::Backwards => alive(rows.rev(), now),
+        };
+        return Ok(Buckets { buckets, looked_through: None });
     }
     let bounds = (
         conversation.tenant().as_str(),
@@ -81,6 +93,16 @@ pub(super) async fn some(
         rows.retain(|(bucket, ..)| *bucket != last);
         looked_through = rows.last().map(|(bucket, ..)| unsigned(*bucket));
     }
+    let buckets = alive(rows.iter().copied(), now);
+    if let (Some(known), None) = (known, looked_through) {
+        rows.sort_unstable();
+        known.put(conversation, range, rows);
+    }
+    Ok(Buckets { buckets, looked_through })
+}
+
+/// Those with unexpired records, in the order of the rows.
+fn alive(rows: impl Iterator<Item = IndexRow>, now: UnixMillis) -> Vec<Bucket> {
     let mut buckets: Vec<Bucket> = Vec::new();
     for (bucket, held, expires_at) in rows {
         if expires_at.map(DateColumn::from_millis).is_some_and(|date| date.is_past(now)) {
@@ -93,7 +115,7 @@ pub(super) async fn some(
         let bucket = buckets.last_mut().expect("just pushed");
         if held { bucket.has_held = true } else { bucket.has_expiring = true }
     }
-    Ok(Buckets { buckets, looked_through })
+    buckets
 }
 
 /// All buckets of the range with records that are unexpired at `now`, ascending.
@@ -106,7 +128,7 @@ pub(super) async fn all(
     let (mut all, mut rest) = (Vec::new(), range);
     loop {
         let Buckets { buckets, looked_through } =
-            some(link, conversation, rest, Direction::Forwards, now).await?;
+            some(link, conversation, rest, Direction::Forwards, now, None).await?;
         all.extend(buckets);
         match looked_through {
             Some(bucket) => rest.from = seqs_of(bucket).end().saturating_add(1),
@@ -116,7 +138,7 @@ pub(super) async fn all(
 }
 
 /// `bucket`, `held`, `expires_at`.
-type IndexRow = (i64, bool, Option<i64>);
+pub(super) type IndexRow = (i64, bool, Option<i64>);
 
 #[cfg(test)]
 mod tests {

@@ -1,20 +1,24 @@
-use std::collections::{BTreeMap, HashMap};
+//! Client ids, in chunks: see [`crate::archive::id_chunks`].
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use qim_core::{ClientIdHash, ConversationKey, UnixMillis};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::link::{Link, run_all};
 use super::put::{high_water, micros};
+use crate::archive::id_chunks::{self, Entry, Lookup};
 use crate::archive::page::client_id_expires_at;
 use crate::archive::row::{Row, signed};
 use crate::archive::{ArchiveError, CommittedId};
 
-/// Ids in one slot, and so rows in one partition: about 20 MiB. Part of the stored format.
-const SLOT_IDS: u64 = 1 << 18;
+/// Chunks in one slot, which is a partition: 10 MiB of ids. Part of the stored format.
+const SLOT_CHUNKS: u64 = 4096;
 /// Most rows in one batch.
-const BATCH_IDS_MAX: usize = 64;
-/// Most ids in one query: what `ScyllaDB` allows.
-const QUERY_IDS_MAX: usize = 100;
+const BATCH_ROWS_MAX: usize = 64;
+/// Most chunks in one query: what `ScyllaDB` allows.
+const QUERY_CHUNKS_MAX: usize = 100;
 
 /// Remembers the client ids of these rows.
 pub(super) async fn insert(
@@ -23,25 +27,35 @@ pub(super) async fn insert(
     rows: &[Row],
     now: UnixMillis,
 ) -> Result<(), ArchiveError> {
-    let mut slots: BTreeMap<u64, Vec<&Row>> = BTreeMap::new();
-    for row in rows.iter().filter(|row| now < client_id_expires_at(row.created_at, row.expires_at)) {
-        slots.entry(slot_of(row.client_id, generation_of(row.seq))).or_default().push(row);
+    let mut slots: BTreeMap<u64, Vec<(u64, Vec<Entry>)>> = BTreeMap::new();
+    for (chunk, entries) in id_chunks::by_chunk(rows, now) {
+        // What is remembered for longer than the others would keep them.
+        let is_long = |entry: &Entry| {
+            let Entry { committed, .. } = entry;
+            entry.end() > client_id_expires_at(committed.created_at, Some(committed.created_at))
+        };
+        let (long, usual): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_long);
+        let parts = [long, usual].into_iter().filter(|part| !part.is_empty());
+        slots.entry(chunk / SLOT_CHUNKS).or_default().extend(parts.map(|part| (chunk, part)));
     }
     let mut batches = Vec::new();
-    for (slot, rows) in &slots {
-        for batch in rows.chunks(BATCH_IDS_MAX) {
-            let writes = batch.iter().map(|row| {
-                let ttl = link.ttl(client_id_expires_at(row.created_at, row.expires_at), now);
+    for (slot, chunks) in &slots {
+        for batch in chunks.chunks(BATCH_ROWS_MAX) {
+            let writes = batch.iter().map(|(chunk, entries)| {
+                let ids = id_chunks::pack(entries);
+                let last =
+                    |date: fn(&Entry) -> UnixMillis| entries.iter().map(date).max().expect("not empty");
                 let values = (
                     conversation.tenant().as_str(),
                     conversation.conversation(),
                     signed(*slot),
-                    row.client_id.to_bytes(),
-                    pack(row),
-                    ttl.secs.expect("a client id expires"),
-                    micros(row.created_at),
+                    signed(*chunk),
+                    xxh3_64(&ids).cast_signed(),
+                    ids,
+                    link.ttl(last(Entry::end), now).secs.expect("a client id expires"),
+                    micros(last(|entry| entry.committed.created_at)),
                 );
-                (&link.statements.insert_client_id, values)
+                (&link.statements.insert_client_ids, values)
             });
             batches.push(link.write(writes.collect()));
         }
@@ -57,94 +71,24 @@ pub(super) async fn find(
     ids: &[ClientIdHash],
     now: UnixMillis,
 ) -> Result<Vec<Option<CommittedId>>, ArchiveError> {
-    let newest = generation_of(high_water(link, conversation).await?);
-    let mut slots: BTreeMap<u64, Vec<[u8; 16]>> = BTreeMap::new();
-    for generation in 0..=newest {
-        for id in ids {
-            slots.entry(slot_of(*id, generation)).or_default().push(id.to_bytes());
-        }
+    let high_water = high_water(link, conversation).await?;
+    let chunks: BTreeSet<u64> = ids.iter().flat_map(|id| id_chunks::chunks_of(*id, high_water)).collect();
+    let mut slots: BTreeMap<u64, Vec<i64>> = BTreeMap::new();
+    for chunk in chunks {
+        slots.entry(chunk / SLOT_CHUNKS).or_default().push(signed(chunk));
     }
     let mut queries = Vec::new();
-    for (slot, ids) in &slots {
-        for some in ids.chunks(QUERY_IDS_MAX) {
+    for (slot, chunks) in &slots {
+        for some in chunks.chunks(QUERY_CHUNKS_MAX) {
             let names = (conversation.tenant().as_str(), conversation.conversation());
             let values = (names.0, names.1, signed(*slot), some.to_vec());
-            queries.push(link.rows::<IdRow>(&link.statements.client_ids, values));
+            queries.push(link.rows::<(Option<Bytes>,)>(&link.statements.client_ids, values));
         }
     }
-    let mut found: HashMap<Bytes, CommittedId> = HashMap::new();
-    for (id, committed) in run_all(queries).await?.into_iter().flatten() {
+    let mut lookup = Lookup::of(ids, now);
+    for (packed,) in run_all(queries).await?.into_iter().flatten() {
         // A damaged one is not found.
-        let Some(committed) = committed.and_then(|packed| unpack(&packed)) else { continue };
-        if now >= client_id_expires_at(committed.created_at, committed.expires_at) {
-            continue;
-        }
-        let latest = found.entry(id).or_insert(committed);
-        if committed.seq > latest.seq {
-            *latest = committed;
-        }
+        lookup.look_through(id_chunks::unpack(&packed.unwrap_or_default()));
     }
-    Ok(ids.iter().map(|id| found.get(&id.to_bytes()[..]).copied()).collect())
-}
-
-/// `id_hash`, `committed`.
-type IdRow = (Bytes, Option<Bytes>);
-
-/// The `committed` column.
-fn pack(row: &Row) -> [u8; 32] {
-    let expires_at = row.expires_at.unwrap_or_default();
-    let numbers = [row.seq, row.body_digest, row.created_at.get(), expires_at.get()];
-    let mut packed = [0; 32];
-    for (place, number) in packed.chunks_exact_mut(8).zip(numbers) {
-        place.copy_from_slice(&number.to_be_bytes());
-    }
-    packed
-}
-
-fn unpack(packed: &[u8]) -> Option<CommittedId> {
-    let (numbers, []) = packed.as_chunks::<8>() else { return None };
-    let &[seq, body_digest, created_at, expires_at] = numbers else { return None };
-    let expires_at = UnixMillis::new(u64::from_be_bytes(expires_at));
-    Some(CommittedId {
-        seq: u64::from_be_bytes(seq),
-        body_digest: u64::from_be_bytes(body_digest),
-        created_at: UnixMillis::new(u64::from_be_bytes(created_at)),
-        expires_at: (expires_at != UnixMillis::EPOCH).then_some(expires_at),
-    })
-}
-
-/// Seqs below [`SLOT_IDS`] are generation 0, those below twice as many generation 1, and so on: each generation but
-/// the first has as many seqs as all before it.
-fn generation_of(seq: u64) -> u32 {
-    u64::BITS - (seq / SLOT_IDS).leading_zeros()
-}
-
-/// Slot 0 for generation 0, 1 for generation 1, one of 2 and 3 for generation 2, one of 4 to 7 for generation 3, ...:
-/// no slot ever gets many more than [`SLOT_IDS`] ids, and no two generations share one.
-fn slot_of(id: ClientIdHash, generation: u32) -> u64 {
-    let Some(exponent) = generation.checked_sub(1) else { return 0 };
-    let slots = 1_u64 << exponent;
-    let hash = u64::try_from(id.0 >> 64).expect("the upper half has 64 bits");
-    slots + hash % slots
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_generation_has_as_many_slots_as_it_has_full_slots_of_seqs() {
-        let seqs =
-            [1, SLOT_IDS - 1, SLOT_IDS, 2 * SLOT_IDS - 1, 2 * SLOT_IDS, 4 * SLOT_IDS - 1, 4 * SLOT_IDS];
-        assert_eq!(seqs.map(generation_of), [0, 0, 1, 1, 2, 2, 3]);
-        let slots = |generation| {
-            let ids = (0..1000).map(|n: u32| ClientIdHash::of("alice", &n.to_string()));
-            ids.map(|id| slot_of(id, generation)).collect::<std::collections::BTreeSet<_>>()
-        };
-        assert_eq!(slots(0), [0].into());
-        assert_eq!(slots(1), [1].into());
-        assert_eq!(slots(2), [2, 3].into());
-        assert_eq!(slots(3), (4..8).collect());
-        assert!(slot_of(ClientIdHash(u128::MAX), generation_of(i64::MAX.cast_unsigned())) < 1 << 46);
-    }
+    Ok(lookup.found(ids))
 }

@@ -5,6 +5,7 @@ mod client_ids;
 mod connector;
 mod dictionaries;
 mod error;
+mod known_buckets;
 mod link;
 mod put;
 mod read;
@@ -19,6 +20,7 @@ use qim_core::{ClientIdHash, ConversationKey, Decompressor, ScyllaUrl, UnixMilli
 use tokio::time;
 
 use self::connector::Connector;
+use self::known_buckets::KnownBuckets;
 use super::page::{self, PageBuilder, assert_batch};
 use super::row::Row;
 use super::{
@@ -30,6 +32,7 @@ use super::{
 pub struct ScyllaArchive {
     timeout: Duration,
     connector: Arc<Connector>,
+    known: KnownBuckets,
     decompressor: Arc<Decompressor>,
 }
 
@@ -45,7 +48,26 @@ impl ScyllaArchive {
         }
         let ArchiveOptions { timeout } = options;
         let connector = Arc::new(Connector::new(url, timeout));
-        Ok(Self { timeout, connector, decompressor: Arc::default() })
+        Ok(Self { timeout, connector, known: KnownBuckets::default(), decompressor: Arc::default() })
+    }
+
+    async fn page(
+        &self,
+        conversation: &ConversationKey,
+        range: SeqRange,
+        direction: Direction,
+        (limit, now): (usize, UnixMillis),
+        known: Option<&KnownBuckets>,
+    ) -> Result<ArchivePage, ArchiveError> {
+        self.within(async {
+            let link = self.connector.link().await?;
+            let read = |opener| {
+                let page = PageBuilder::new(conversation, range, direction, (limit, now), opener);
+                read::page(&link, page, conversation, direction, now, known)
+            };
+            Ok(page::with_dictionaries(self, &self.decompressor, read).await?.page)
+        })
+        .await
     }
 
     /// Ends within the timeout, whatever the server does.
@@ -113,15 +135,18 @@ impl ArchiveStore for ScyllaArchive {
         limit: usize,
         now: UnixMillis,
     ) -> Result<ArchivePage, ArchiveError> {
-        self.within(async {
-            let link = self.connector.link().await?;
-            let read = |opener| {
-                let page = PageBuilder::new(conversation, range, direction, (limit, now), opener);
-                read::page(&link, page, conversation, direction, now)
-            };
-            Ok(page::with_dictionaries(self, &self.decompressor, read).await?.page)
-        })
-        .await
+        self.page(conversation, range, direction, (limit, now), None).await
+    }
+
+    async fn read_settled(
+        &self,
+        conversation: &ConversationKey,
+        range: SeqRange,
+        direction: Direction,
+        limit: usize,
+        now: UnixMillis,
+    ) -> Result<ArchivePage, ArchiveError> {
+        self.page(conversation, range, direction, (limit, now), Some(&self.known)).await
     }
 
     async fn earliest(
@@ -136,7 +161,7 @@ impl ArchiveStore for ScyllaArchive {
             page::earliest(range, |rest| {
                 page::with_dictionaries(self, &self.decompressor, move |opener| {
                     let page = PageBuilder::new(conversation, rest, Direction::Forwards, (1, now), opener);
-                    read::page(link, page, conversation, Direction::Forwards, now)
+                    read::page(link, page, conversation, Direction::Forwards, now, None)
                 })
             })
             .await

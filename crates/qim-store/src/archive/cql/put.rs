@@ -135,17 +135,16 @@ async fn insert_rows(
     for batch in batches_of(rows) {
         let mut writes = Vec::with_capacity(batch.len());
         for row in batch {
-            let (bucket, seq, digest) =
-                (signed(bucket_of(row.seq)), signed(row.seq), row.digest.cast_signed());
+            let (bucket, seq) = (signed(bucket_of(row.seq)), signed(row.seq));
             let (record, timestamp) = (&row.encoded[..], micros(row.created_at));
             writes.push(if let Some(expires_at) = row.expires_at {
                 let ttl = link.ttl(expires_at, now);
                 clamped += u64::from(ttl.clamped);
                 let (date, secs) = (expires_at.as_i64(), ttl.secs.expect("a row that expires has a TTL"));
-                let write = (tenant, conversation, bucket, seq, record, date, digest, secs, timestamp);
+                let write = (tenant, conversation, bucket, seq, record, date, secs, timestamp);
                 (&link.statements.insert_record, RowWrite::Expiring(write))
             } else {
-                let write = (tenant, conversation, bucket, seq, record, digest, timestamp);
+                let write = (tenant, conversation, bucket, seq, record, timestamp);
                 (&link.statements.insert_held_record, RowWrite::Held(write))
             });
         }
@@ -186,8 +185,8 @@ enum IndexWrite<'a> {
 
 /// What is bound to a write of a record.
 enum RowWrite<'a> {
-    Expiring((&'a str, &'a str, i64, i64, &'a [u8], i64, i64, i32, i64)),
-    Held((&'a str, &'a str, i64, i64, &'a [u8], i64, i64)),
+    Expiring((&'a str, &'a str, i64, i64, &'a [u8], i64, i32, i64)),
+    Held((&'a str, &'a str, i64, i64, &'a [u8], i64)),
 }
 
 impl SerializeRow for IndexWrite<'_> {

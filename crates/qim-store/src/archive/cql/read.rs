@@ -2,10 +2,11 @@ use bytes::Bytes;
 use qim_core::{ConversationKey, UnixMillis};
 
 use super::buckets::{self, Bucket, Buckets, part_of, seqs_of};
+use super::known_buckets::KnownBuckets;
 use super::link::{Link, run_all};
 use crate::archive::page::{DateColumn, Page, PageBuilder, RawRow};
 use crate::archive::row::{signed, unsigned};
-use crate::archive::{ArchiveError, Direction, RowMark, SeqRange};
+use crate::archive::{ArchiveError, Direction, RowMark, SeqRange, record_digest};
 
 /// Takes rows of the range until the page is full, bucket by bucket.
 pub(super) async fn page(
@@ -14,9 +15,10 @@ pub(super) async fn page(
     conversation: &ConversationKey,
     direction: Direction,
     now: UnixMillis,
+    known: Option<&KnownBuckets>,
 ) -> Result<Page, ArchiveError> {
     let Buckets { buckets, looked_through } =
-        buckets::some(link, conversation, page.rest(), direction, now).await?;
+        buckets::some(link, conversation, page.rest(), direction, now, known).await?;
     let edge_of = |bucket| match direction {
         Direction::Forwards => *seqs_of(bucket).end(),
         Direction::Backwards => *seqs_of(bucket).start(),
@@ -163,13 +165,13 @@ async fn marks_of_table(
         signed(part.from),
         signed(part.below),
     );
-    let rows: Vec<(i64, Option<i64>, Option<i64>)> =
+    let rows: Vec<(i64, Option<i64>, Option<Bytes>)> =
         link.rows(&link.statements.table(held).marks, bounds).await?;
-    let mark = |(seq, expires_at, digest): (i64, Option<i64>, Option<i64>)| RawMark {
+    let mark = |(seq, expires_at, record): (i64, Option<i64>, Option<Bytes>)| RawMark {
         seq: unsigned(seq),
         held,
         date: date(held, expires_at),
-        digest: digest.map(i64::cast_unsigned),
+        digest: record.map(|record| record_digest(&record)),
     };
     Ok(rows.into_iter().map(mark).collect())
 }

@@ -1,5 +1,6 @@
 //! The archive in one `SQLite` file: the default on one machine. Both daemons open the same file.
 
+mod client_ids;
 mod database;
 mod dictionaries;
 mod put;
@@ -168,8 +169,7 @@ impl ArchiveStore for SqliteArchive {
     ) -> Result<Vec<Option<CommittedId>>, ArchiveError> {
         assert!(ids.len() <= FIND_CLIENT_IDS_MAX, "at most {FIND_CLIENT_IDS_MAX} ids are looked up at once");
         let (conversation, ids) = (conversation.clone(), ids.to_vec());
-        let find =
-            move |connection: &Connection| queries::find_client_ids(connection, &conversation, &ids, now);
+        let find = move |connection: &Connection| client_ids::find(connection, &conversation, &ids, now);
         self.read_by(self.deadline(), find).await
     }
 

@@ -1,14 +1,13 @@
 use qim_core::{ConversationKey, UnixMillis};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
+use super::client_ids;
 use super::statements::{
-    INSERT_CONVERSATION, INSERT_RECORD, RAISE_HIGH_WATER, SELECT_CONVERSATION, SELECT_DIGESTS,
-    UPSERT_CLIENT_ID,
+    INSERT_CONVERSATION, INSERT_RECORD, RAISE_HIGH_WATER, SELECT_BATCH, SELECT_CONVERSATION,
 };
 use super::writer::Fault;
-use crate::archive::page::client_id_expires_at;
 use crate::archive::row::{Row, signed, unsigned};
-use crate::archive::{ArchiveError, PutReport};
+use crate::archive::{ArchiveError, PutReport, record_digest};
 
 /// The act of a [`super::super::ArchiveStore::put`], inside a transaction. Rows ascend by seq, and there is one.
 pub(super) fn put(
@@ -32,26 +31,16 @@ pub(super) fn put(
         None => (insert_conversation(connection, conversation, last)?, signed(last)),
     };
     // One that has expired is not written: it would be deleted again with the next upkeep.
+    let mut insert = connection.prepare_cached(INSERT_RECORD)?;
     for row in missing.iter().filter(|row| !row.is_expired(now)) {
-        connection.prepare_cached(INSERT_RECORD)?.execute(params![
+        insert.execute(params![
             id,
             signed(row.seq),
             row.expires_at.map(UnixMillis::as_i64),
-            row.digest.cast_signed(),
             &row.encoded[..],
         ])?;
     }
-    for row in rows.iter().filter(|row| now < client_id_expires_at(row.created_at, row.expires_at)) {
-        connection.prepare_cached(UPSERT_CLIENT_ID)?.execute(params![
-            id,
-            row.client_id.to_bytes(),
-            signed(row.seq),
-            row.body_digest.cast_signed(),
-            row.created_at.as_i64(),
-            row.expires_at.map(UnixMillis::as_i64),
-            client_id_expires_at(row.created_at, row.expires_at).as_i64(),
-        ])?;
-    }
+    client_ids::remember(connection, id, rows, now)?;
     if unsigned(high_water) < last {
         connection.prepare_cached(RAISE_HIGH_WATER)?.execute(params![id, signed(last)])?;
     }
@@ -65,9 +54,10 @@ fn missing_rows<'a>(
     conversation: i64,
     rows: &'a [Row],
 ) -> Result<Vec<&'a Row>, Fault> {
-    let mut statement = connection.prepare_cached(SELECT_DIGESTS)?;
+    let mut statement = connection.prepare_cached(SELECT_BATCH)?;
     let bounds = params![conversation, signed(rows[0].seq), signed(rows[rows.len() - 1].seq)];
-    let mut stored = statement.query_map(bounds, |row| Ok((unsigned(row.get(0)?), row.get::<_, i64>(1)?)))?;
+    let mut stored = statement
+        .query_map(bounds, |row| Ok((unsigned(row.get(0)?), record_digest(row.get_ref(1)?.as_blob()?))))?;
     let mut next = stored.next().transpose()?;
     let mut missing = Vec::new();
     for row in rows {
@@ -75,7 +65,7 @@ fn missing_rows<'a>(
             next = stored.next().transpose()?;
         }
         match next {
-            Some((seq, digest)) if seq == row.seq && digest.cast_unsigned() == row.digest => {}
+            Some((seq, digest)) if seq == row.seq && digest == row.digest => {}
             Some((seq, _)) if seq == row.seq => return Err(Fault::Archive(ArchiveError::Conflict { seq })),
             _ => missing.push(row),
         }

@@ -1,16 +1,15 @@
 //! What the reading connections do.
 
 use bytes::Bytes;
-use qim_core::{ClientIdHash, ConversationKey, UnixMillis};
+use qim_core::{ConversationKey, UnixMillis};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::statements::{
-    COUNT_RECORDS, SELECT_CLIENT_ID, SELECT_CONVERSATION, SELECT_MARKS, SELECT_RECORDS_BACKWARDS,
-    SELECT_RECORDS_FORWARDS,
+    COUNT_RECORDS, SELECT_CONVERSATION, SELECT_MARKS, SELECT_RECORDS_BACKWARDS, SELECT_RECORDS_FORWARDS,
 };
-use crate::archive::page::{DateColumn, Page, PageBuilder, RawRow, client_id_expires_at};
+use crate::archive::page::{DateColumn, Page, PageBuilder, RawRow};
 use crate::archive::row::{signed, unsigned};
-use crate::archive::{CommittedId, Direction, RowMark, SeqRange};
+use crate::archive::{Direction, RowMark, SeqRange, record_digest};
 
 pub(super) fn marks(
     connection: &Connection,
@@ -28,7 +27,7 @@ pub(super) fn marks(
     ];
     let rows = statement.query_map(bounds, |row| {
         let seq = unsigned(row.get(0)?);
-        let digest = row.get::<_, i64>(2)?.cast_unsigned();
+        let digest = record_digest(row.get_ref(2)?.as_blob()?);
         // A damaged date is no mark: whoever looks for this row does not find it, and looks closer.
         Ok(match date(row, 1)? {
             DateColumn::Never => Some(RowMark { seq, expires_at: None, digest }),
@@ -67,31 +66,6 @@ pub(super) fn page(
     }
     page.skip_rest();
     Ok(page.finish())
-}
-
-pub(super) fn find_client_ids(
-    connection: &Connection,
-    conversation: &ConversationKey,
-    ids: &[ClientIdHash],
-    now: UnixMillis,
-) -> rusqlite::Result<Vec<Option<CommittedId>>> {
-    let Some((conv, _)) = conversation_row(connection, conversation)? else {
-        return Ok(vec![None; ids.len()]);
-    };
-    let mut statement = connection.prepare_cached(SELECT_CLIENT_ID)?;
-    let mut find = |id: &ClientIdHash| {
-        let found = statement.query_row(params![conv, id.to_bytes()], |row| {
-            let expires_at = date(row, 3)?;
-            Ok(CommittedId {
-                seq: unsigned(row.get(0)?),
-                body_digest: row.get::<_, i64>(1)?.cast_unsigned(),
-                created_at: UnixMillis::new(unsigned(row.get(2)?)),
-                expires_at: if let DateColumn::At(date) = expires_at { Some(date) } else { None },
-            })
-        });
-        Ok(found.optional()?.filter(|id| now < client_id_expires_at(id.created_at, id.expires_at)))
-    };
-    ids.iter().map(&mut find).collect()
 }
 
 pub(super) fn high_water(connection: &Connection, conversation: &ConversationKey) -> rusqlite::Result<u64> {

@@ -101,14 +101,15 @@ async fn no_frequent_statement_scans_a_table() {
         let mut plans = Vec::new();
         for text in [
             statements::SELECT_CONVERSATION,
-            statements::SELECT_DIGESTS,
+            statements::SELECT_BATCH,
             statements::SELECT_MARKS,
             statements::SELECT_RECORDS_FORWARDS,
             statements::SELECT_RECORDS_BACKWARDS,
             statements::COUNT_RECORDS,
-            statements::SELECT_CLIENT_ID,
+            statements::SELECT_CLIENT_IDS,
             statements::DELETE_EXPIRED_RECORDS,
-            statements::DELETE_FORGOTTEN_CLIENT_IDS,
+            statements::SELECT_CLIENT_IDS_TO_SWEEP,
+            statements::DELETE_CLIENT_IDS,
         ] {
             let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {text}"))?;
             let nothing = vec![rusqlite::types::Null; statement.parameter_count()];

@@ -6,14 +6,17 @@ use qim_core::UnixMillis;
 use rusqlite::{Connection, params};
 use tokio::time::Instant;
 
+use super::client_ids;
 use super::readers::Readers;
-use super::statements::{DELETE_EXPIRED_RECORDS, DELETE_FORGOTTEN_CLIENT_IDS};
+use super::statements::DELETE_EXPIRED_RECORDS;
 use super::writer::{Fault, Writer};
 use crate::archive::row::unsigned;
 use crate::archive::{ArchiveError, MaintenanceReport};
 
 /// Rows deleted in one transaction: a few milliseconds, which is what a copy that comes meanwhile waits.
 const DELETE_ROWS_MAX: u32 = 500;
+/// Chunks of client ids swept in one transaction.
+const SWEEP_CHUNKS_MAX: u32 = 100;
 /// Pages moved in one transaction; as many milliseconds.
 const VACUUM_PAGES_MAX: u64 = 256;
 /// One free page in so many stays in the file, for what is copied next.
@@ -33,7 +36,7 @@ pub(super) async fn maintain(
         let deleted = writer.write(deadline, move |connection| delete(connection, now)).await?;
         report.rows_deleted += deleted.records as u64;
         report.more =
-            deleted.records == DELETE_ROWS_MAX as usize || deleted.client_ids == DELETE_ROWS_MAX as usize;
+            deleted.records == DELETE_ROWS_MAX as usize || deleted.chunks == SWEEP_CHUNKS_MAX as usize;
     }
     let mut vacuum = Vacuum { bytes_freed: 0, more: true };
     while vacuum.more && Instant::now() < stop {
@@ -50,7 +53,7 @@ pub(super) async fn maintain(
 
 struct Deleted {
     records: usize,
-    client_ids: usize,
+    chunks: usize,
 }
 
 fn delete(connection: &Connection, now: UnixMillis) -> Result<Deleted, Fault> {
@@ -58,9 +61,7 @@ fn delete(connection: &Connection, now: UnixMillis) -> Result<Deleted, Fault> {
         records: connection
             .prepare_cached(DELETE_EXPIRED_RECORDS)?
             .execute(params![now.as_i64(), DELETE_ROWS_MAX])?,
-        client_ids: connection
-            .prepare_cached(DELETE_FORGOTTEN_CLIENT_IDS)?
-            .execute(params![now.as_i64(), DELETE_ROWS_MAX])?,
+        chunks: client_ids::sweep(connection, now, SWEEP_CHUNKS_MAX)?,
     })
 }
 

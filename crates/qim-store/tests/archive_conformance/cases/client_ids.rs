@@ -69,6 +69,20 @@ pub(crate) async fn the_later_of_two_commits_under_one_id_is_remembered(subject:
     );
 }
 
+/// As before a trim, where the archive has lost some rows.
+pub(crate) async fn a_second_copy_of_some_records_forgets_no_client_id(subject: Subject) {
+    let Subject { store, conversation, now, .. } = &subject;
+    let put = records(conversation, 1..=100, *now);
+    store.put(conversation, &put[..90], *now).await.unwrap();
+    for some in [vec![0, 89], vec![0, 1], (80..100).collect(), (0..100).collect()] {
+        let some: Vec<_> = some.into_iter().map(|n: usize| put[n].clone()).collect();
+        store.put(conversation, &some, *now).await.unwrap();
+    }
+    let ids: Vec<_> = (1..=100).map(id).collect();
+    let found = store.find_client_ids(conversation, &ids, *now).await.unwrap();
+    assert_eq!(found, put.iter().map(|record| Some(committed(record))).collect::<Vec<_>>());
+}
+
 pub(crate) async fn five_hundred_client_ids_are_found_in_their_order(subject: Subject) {
     let Subject { store, conversation, now, .. } = &subject;
     let put = records(conversation, 1..=400, *now);
