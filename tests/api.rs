@@ -205,6 +205,23 @@ async fn a_conversation_of_another_tenant_is_another_conversation() {
 }
 
 #[tokio::test]
+async fn payloads_come_as_they_were_sent_unless_the_reader_takes_zstd() {
+    let pair = Pair::start();
+    let mut client = pair.client().await;
+    let said = "to be, or not to be, or to be, or not to be: that is the question";
+    let long = v1::Message { payload: said.into(), ..message("1") };
+    client.append(append("c", vec![long])).await.unwrap();
+    for accept_zstd in [false, true] {
+        let request = v1::PullRequest { accept_zstd, ..pull_all("c") };
+        let record = client.pull(request).await.unwrap().into_inner().records.remove(0);
+        let expected = if accept_zstd { v1::PayloadEncoding::Zstd } else { v1::PayloadEncoding::Unspecified };
+        assert_eq!(record.payload_encoding(), expected);
+        assert_eq!(record.payload == said, !accept_zstd);
+        assert!(record.payload.len() <= said.len());
+    }
+}
+
+#[tokio::test]
 async fn a_full_page_comes_back_whatever_the_size_of_its_records() {
     let pair = Pair::start();
     let mut client = pair.client().await;

@@ -27,6 +27,9 @@ pub(crate) struct Unary {
     client: HistoryClient<Channel>,
 }
 
+/// A reader that takes payloads as zstd frames, and does not open them.
+pub(crate) struct Frames(pub(crate) Unary);
+
 /// One `AppendStream`.
 pub(crate) struct AppendStream {
     requests: mpsc::Sender<v1::AppendStreamRequest>,
@@ -132,12 +135,23 @@ impl Commits for AppendStream {
 #[async_trait]
 impl Pages for Unary {
     async fn newest(&self, conversation: Arc<str>) -> Result<usize> {
-        let request = v1::PullRequest {
-            conversation: conversation.to_string(),
-            position: Some(Position::BeforeSeq(u64::MAX)),
-            limit: 50,
-            ..v1::PullRequest::default()
-        };
-        Ok(self.client.clone().pull(request).await?.into_inner().records.len())
+        Ok(self.client.clone().pull(newest(&conversation)).await?.into_inner().records.len())
+    }
+}
+
+#[async_trait]
+impl Pages for Frames {
+    async fn newest(&self, conversation: Arc<str>) -> Result<usize> {
+        let request = v1::PullRequest { accept_zstd: true, ..newest(&conversation) };
+        Ok(self.0.client.clone().pull(request).await?.into_inner().records.len())
+    }
+}
+
+fn newest(conversation: &str) -> v1::PullRequest {
+    v1::PullRequest {
+        conversation: conversation.to_owned(),
+        position: Some(Position::BeforeSeq(u64::MAX)),
+        limit: 50,
+        ..v1::PullRequest::default()
     }
 }

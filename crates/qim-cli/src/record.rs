@@ -118,6 +118,7 @@ mod tests {
             payload: payload.into(),
             created_at_ms: 5,
             expires_at_ms: None,
+            payload_encoding: v1::PayloadEncoding::Unspecified.into(),
         }
     }
 

@@ -26,7 +26,7 @@ pub use endpoint::{ArchiveUrl, InvalidUrl, RedisUrl, ScyllaUrl};
 pub use hash::{ClientIdHash, ShardCount, body_digest};
 pub use ids::{ConversationKey, InvalidId, TenantId, validate_id};
 pub use payload::{COMPRESSED_PAYLOAD_BYTES_MAX, Compression, Compressor, Decompressor, StoredPayload};
-pub use record::{DEFAULT_CONTENT_TYPE, Message, Record, StoredMessage};
+pub use record::{DEFAULT_CONTENT_TYPE, Message, PayloadEncoding, Record, StoredMessage};
 pub use retention::{
     DEFAULT_HISTORY_RETENTION_DAYS, DEFAULT_HISTORY_RETENTION_DAYS_MAX, EPHEMERAL_RETENTION,
     InvalidRetentionDays, PeerRetention, RetentionDays, RetentionPolicy,

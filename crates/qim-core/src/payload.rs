@@ -86,6 +86,14 @@ impl StoredPayload {
         self.encoding != Encoding::Raw
     }
 
+    /// The payload as a zstd frame (RFC 8878), where it is stored as one and takes no dictionary. It is not opened: a
+    /// damaged one is found by whoever does.
+    pub fn zstd_frame(&self) -> Option<Bytes> {
+        let Encoding::Zstd { .. } = self.encoding else { return None };
+        let head = FrameHead::new(self.len(), self.bytes.len());
+        Some([head.as_bytes(), &self.bytes].concat().into())
+    }
+
     /// The payload. Takes no more memory than its announced length, and fails where that is not what comes out.
     pub fn open(&self, decompressor: &Decompressor) -> Result<Bytes, CodecError> {
         match self.encoding {

@@ -73,6 +73,20 @@ impl StoredMessage {
     }
 }
 
+impl StoredMessage {
+    /// The message for a reader that takes zstd frames: with its payload in one where it is stored so, else as it was
+    /// sent.
+    pub fn open_or_frame(
+        self,
+        decompressor: &Decompressor,
+    ) -> Result<(Message, PayloadEncoding), CodecError> {
+        match self.payload.zstd_frame() {
+            Some(frame) => Ok((self.with_payload(frame), PayloadEncoding::Zstd)),
+            None => Ok((self.open(decompressor)?, PayloadEncoding::Plain)),
+        }
+    }
+}
+
 /// A committed message and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
@@ -80,4 +94,15 @@ pub struct Record {
     pub seq: u64,
     /// What was committed.
     pub message: Message,
+    /// What the payload of the message is.
+    pub encoding: PayloadEncoding,
+}
+
+/// What a payload is that is on its way to a reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PayloadEncoding {
+    /// As it was sent.
+    Plain,
+    /// That, in a zstd frame (RFC 8878) without a dictionary.
+    Zstd,
 }

@@ -3,7 +3,7 @@
 mod support;
 
 use qim_core::RetentionClass::Default as DefaultClass;
-use qim_core::{Compression, ConversationKey, UnixMillis};
+use qim_core::{Compression, ConversationKey, PayloadEncoding, Record, UnixMillis};
 use qim_store::TieredMessageStore;
 use qim_store::hot::{CommitError, Draft, HotError, HotValue, PageStart};
 use qim_store::tiered::{MoveError, Page, Position, PullRequest, TieredCommitError, TieredDraft};
@@ -45,14 +45,47 @@ async fn commit(
 }
 
 async fn pull(store: &TieredMessageStore, conversation: &ConversationKey, position: Position) -> Page {
-    let request = PullRequest { position, limit: 500, fail_on_expired: false };
+    let request = PullRequest { position, limit: 500, fail_on_expired: false, accept_zstd: false };
     store.pull(conversation, request, NOW).await.unwrap()
+}
+
+/// What a payload says, whichever way it came.
+fn said(record: &Record) -> Vec<u8> {
+    match record.encoding {
+        PayloadEncoding::Plain => record.message.payload.to_vec(),
+        PayloadEncoding::Zstd => zstd::decode_all(&record.message.payload[..]).unwrap(),
+    }
 }
 
 async fn compressed(store: &TieredMessageStore, conversation: &ConversationKey) -> Vec<bool> {
     let page = store.hot().read_page(conversation, PageStart::After(0), 500, NOW).await.unwrap();
     let is_compressed = |value: &HotValue| value.readable(NOW).unwrap().payload.is_compressed();
     page.values.iter().map(is_compressed).collect()
+}
+
+#[tokio::test]
+async fn a_reader_that_takes_zstd_gets_ordinary_frames_where_payloads_are_stored_so() {
+    let Writers { plain, packing, tiers: _tiers } = writers();
+    let conv = conversation("c");
+    let long = Draft { payload: SAYING.repeat(5_000).into(), ..says(4, NOW) };
+    commit(&packing, &conv, &[says(1, NOW - 8 * DAY)]).await.unwrap();
+    commit(&plain, &conv, &[says(2, NOW)]).await.unwrap();
+    commit(&packing, &conv, &[says(3, NOW), long.clone()]).await.unwrap();
+    let expected = [says(1, NOW).payload, says(2, NOW).payload, says(3, NOW).payload, long.payload];
+    for archived in [false, true] {
+        if archived {
+            copy_all(&plain, &conv, NOW).await;
+            assert_eq!(trim_all(&plain, &conv, NOW).await, 1);
+        }
+        for position in [Position::After(0), Position::Before(u64::MAX)] {
+            let request = PullRequest { position, limit: 50, fail_on_expired: false, accept_zstd: true };
+            let page = plain.pull(&conv, request, NOW).await.unwrap();
+            assert_eq!(page.records.iter().map(said).collect::<Vec<_>>(), expected);
+            let framed: Vec<bool> =
+                page.records.iter().map(|record| record.encoding == PayloadEncoding::Zstd).collect();
+            assert_eq!(framed, [!archived, false, true, true]);
+        }
+    }
 }
 
 #[tokio::test]

@@ -58,7 +58,7 @@ async fn payloads(
     position: Position,
     now: UnixMillis,
 ) -> Vec<String> {
-    let request = PullRequest { position, limit: 500, fail_on_expired: false };
+    let request = PullRequest { position, limit: 500, fail_on_expired: false, accept_zstd: false };
     let page = store.pull(conversation, request, now).await.unwrap();
     let text = |payload: &[u8]| String::from_utf8(payload.to_vec()).unwrap();
     page.records.iter().map(|record| text(&record.message.payload)).collect()

@@ -250,7 +250,7 @@ impl World {
     }
 
     async fn pull(&self, key: &ConversationKey, position: Position) -> qim_store::tiered::Page {
-        let request = PullRequest { position, limit: 30, fail_on_expired: false };
+        let request = PullRequest { position, limit: 30, fail_on_expired: false, accept_zstd: false };
         self.store().pull(key, request, self.now).await.unwrap()
     }
 }

@@ -34,7 +34,7 @@ async fn pull(
     limit: usize,
     now: UnixMillis,
 ) -> Page {
-    let request = PullRequest { position, limit, fail_on_expired: false };
+    let request = PullRequest { position, limit, fail_on_expired: false, accept_zstd: false };
     store.pull(conversation, request, now).await.unwrap()
 }
 
@@ -241,6 +241,7 @@ async fn reading_across_the_trim_sees_no_gap_and_no_false_out_of_range() {
                             position: Position::After(after),
                             limit: 50,
                             fail_on_expired: true,
+                            accept_zstd: false,
                         };
                         let page = store.pull(&conv, request, NOW).await.unwrap();
                         let expected: Vec<u64> = (after + 1..=total.min(after + 50)).collect();
@@ -252,6 +253,7 @@ async fn reading_across_the_trim_sees_no_gap_and_no_false_out_of_range() {
                             position: Position::Before(after + 51),
                             limit: 50,
                             fail_on_expired: true,
+                            accept_zstd: false,
                         };
                         let found = page_seqs(&store.pull(&conv, request, NOW).await.unwrap());
                         assert!(found.windows(2).all(|pair| pair[1] == pair[0] + 1), "{found:?}");
@@ -315,7 +317,8 @@ async fn a_position_out_of_range_is_an_error_only_where_it_is_one() {
     ten_and_ten(&store, &conv).await;
     let later = NOW - 8 * DAY + 30 * DAY;
     let ask = |after, fail_on_expired| {
-        let request = PullRequest { position: Position::After(after), limit: 5, fail_on_expired };
+        let request =
+            PullRequest { position: Position::After(after), limit: 5, fail_on_expired, accept_zstd: false };
         let (store, conv) = (store.clone(), conv.clone());
         async move { store.pull(&conv, request, later).await }
     };
@@ -517,7 +520,7 @@ async fn with_the_archive_down_hot_pages_are_served_and_archived_ones_say_try_ag
     assert!(newest.archive_unavailable && newest.has_more);
     let newest = pull(&store, &conv, Position::Before(u64::MAX), 15, NOW).await;
     assert_eq!((page_seqs(&newest), newest.has_more, newest.next_seq), ((11..=20).collect(), true, 11));
-    let request = |position| PullRequest { position, limit: 5, fail_on_expired: false };
+    let request = |position| PullRequest { position, limit: 5, fail_on_expired: false, accept_zstd: false };
     for position in [Position::After(3), Position::Before(11)] {
         assert!(matches!(store.pull(&conv, request(position), NOW).await, Err(PullError::Archive(_))));
     }

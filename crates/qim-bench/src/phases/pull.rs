@@ -19,7 +19,7 @@ use crate::servers::daemon::Daemon;
 use crate::servers::postgres::Postgres;
 use crate::servers::process::CpuMeter;
 use crate::servers::redis::Redis;
-use crate::subject::Unary;
+use crate::subject::{Frames, Unary};
 
 const IN_FLIGHT: usize = 16;
 /// Of each conversation: a page, and a little more.
@@ -29,6 +29,7 @@ const PAGE: usize = 50;
 const SQLITE_READERS: usize = 2;
 
 const HOT: &str = "qim, hot";
+const FRAMES: &str = "qim, hot, zstd frames";
 const RAW: &str = "raw Redis, LRANGE";
 const POSTGRES: &str = "PostgreSQL, SELECT";
 
@@ -101,7 +102,8 @@ async fn measure_hot(bench: &Bench, report: &mut Report) -> Result<()> {
     commit_pages(bench, &*raw).await?;
     let processes = vec![("redis", redis.pid()), ("writer", writer.pid())];
     let mut readers = vec![
-        Reader { name: HOT, pages: Arc::new(client), processes },
+        Reader { name: HOT, pages: Arc::new(client.clone()), processes: processes.clone() },
+        Reader { name: FRAMES, pages: Arc::new(Frames(client)), processes },
         Reader { name: RAW, pages: raw, processes: vec![("redis", raw_redis.pid())] },
     ];
     let postgres = Postgres::start()?;
@@ -114,6 +116,7 @@ async fn measure_hot(bench: &Bench, report: &mut Report) -> Result<()> {
     take_turns(bench, &readers, report).await?;
     report.ratio(HOT, POSTGRES, Goal::AtLeast(1.0));
     report.ratio(HOT, RAW, Goal::AtLeast(0.7));
+    report.ratio(FRAMES, POSTGRES, Goal::None);
     Ok(())
 }
 

@@ -56,6 +56,7 @@ pub(super) fn request(
         position: Some(position),
         limit: left.min(PAGE_RECORDS_MAX),
         fail_on_expired: false,
+        accept_zstd: false,
     }
 }
 

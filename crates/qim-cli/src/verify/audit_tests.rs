@@ -44,6 +44,7 @@ impl Message {
             payload: self.body.as_bytes().into(),
             created_at_ms: self.date.as_i64(),
             expires_at_ms: None,
+            payload_encoding: v1::PayloadEncoding::Unspecified.into(),
         }
     }
 }

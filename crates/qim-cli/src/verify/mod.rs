@@ -111,6 +111,7 @@ async fn audit_conversation(
             position: Some(Position::AfterSeq(after)),
             limit: PAGE_RECORDS,
             fail_on_expired: false,
+            accept_zstd: false,
         };
         let page = link.call(&request, pull_from_both_tiers, |text| progress.tell(text)).await?;
         let page = page.map_err(|status| link.refused(&status))?;

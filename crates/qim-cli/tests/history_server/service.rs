@@ -199,6 +199,7 @@ fn import_one(
         payload: message.payload,
         created_at_ms,
         expires_at_ms,
+        payload_encoding: v1::PayloadEncoding::Unspecified.into(),
     });
     Ok(v1::Imported { outcome: Outcome::Committed as i32, seq })
 }

@@ -4,7 +4,9 @@ use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use qim_core::{CodecError, ConversationKey, Decompressor, Record, StoredMessage, UnixMillis, codec};
+use qim_core::{
+    CodecError, ConversationKey, Decompressor, PayloadEncoding, Record, StoredMessage, UnixMillis, codec,
+};
 
 use super::dictionaries::{self, DictionaryStore};
 use super::{
@@ -150,7 +152,7 @@ impl<'a> PageBuilder<'a> {
                     Ok(message) => {
                         self.bytes += bytes;
                         self.alive_until = earlier(self.alive_until, until);
-                        self.page.records.push(Record { seq, message });
+                        self.page.records.push(Record { seq, message, encoding: PayloadEncoding::Plain });
                     }
                     Err(CodecError::UnknownDictionary(id)) if !self.opener.missing.contains(&id) => {
                         self.unknown_dictionary = Some(id);

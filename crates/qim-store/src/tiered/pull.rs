@@ -1,4 +1,4 @@
-use qim_core::{ConversationKey, Record, UnixMillis};
+use qim_core::{ConversationKey, PayloadEncoding, Record, UnixMillis};
 
 use super::TieredMessageStore;
 use super::earliest::EarliestAvailable;
@@ -33,6 +33,8 @@ pub struct PullRequest {
     pub limit: usize,
     /// Whether it is an error when records between the position and the page have expired.
     pub fail_on_expired: bool,
+    /// Whether payloads may come as zstd frames, where they are stored so in the hot tier: less work for both sides.
+    pub accept_zstd: bool,
 }
 
 /// A page of a conversation (SPEC A13).
@@ -131,7 +133,7 @@ impl TieredMessageStore {
                 page.next_seq = floor - 1;
             }
         }
-        self.append_hot(conversation, hot, &mut page, request.limit, now).await?;
+        self.append_hot(conversation, hot, &mut page, request, now).await?;
         Ok(page)
     }
 
@@ -141,7 +143,7 @@ impl TieredMessageStore {
         conversation: &ConversationKey,
         mut hot: HotPage,
         page: &mut Page,
-        limit: usize,
+        PullRequest { limit, accept_zstd, .. }: PullRequest,
         now: UnixMillis,
     ) -> Result<(), HotError> {
         let mut full = false;
@@ -152,7 +154,7 @@ impl TieredMessageStore {
                     break;
                 }
                 page.next_seq = value.seq();
-                self.readable(conversation, value, now)
+                self.readable(conversation, value, accept_zstd, now)
                     .await
                     .into_iter()
                     .for_each(|record| page.push(record));
@@ -189,7 +191,7 @@ impl TieredMessageStore {
                     break;
                 }
                 page.next_seq = value.seq();
-                self.readable(conversation, value, now)
+                self.readable(conversation, value, request.accept_zstd, now)
                     .await
                     .into_iter()
                     .for_each(|record| page.push(record));
@@ -245,13 +247,20 @@ impl TieredMessageStore {
         &self,
         conversation: &ConversationKey,
         value: HotValue,
+        accept_zstd: bool,
         now: UnixMillis,
     ) -> Option<Record> {
         let damaged = match value {
             HotValue::Record(record) if record.message.is_expired(now) => return None,
             HotValue::Record(StoredRecord { seq, message, .. }) => {
-                match message.open(self.hot.decompressor()) {
-                    Ok(message) => return Some(Record { seq, message }),
+                let decompressor = self.hot.decompressor();
+                let opened = if accept_zstd {
+                    message.open_or_frame(decompressor)
+                } else {
+                    message.open(decompressor).map(|message| (message, PayloadEncoding::Plain))
+                };
+                match opened {
+                    Ok((message, encoding)) => return Some(Record { seq, message, encoding }),
                     Err(error) => DamagedRow { seq, reason: error.to_string() },
                 }
             }

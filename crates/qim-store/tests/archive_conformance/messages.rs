@@ -72,7 +72,7 @@ impl Draft {
 /// What a reader is to get of it.
 pub(crate) fn read(record: &StoredRecord) -> Record {
     let message = record.message.clone().open(&Decompressor::default()).expect("an intact payload");
-    Record { seq: record.seq, message }
+    Record { seq: record.seq, message, encoding: qim_core::PayloadEncoding::Plain }
 }
 
 /// The record with the end of its payload overwritten and a checksum that is right, so that only opening it shows that

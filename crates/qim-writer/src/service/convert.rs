@@ -1,4 +1,4 @@
-use qim_core::{Record, RetentionClass, UnixMillis};
+use qim_core::{PayloadEncoding, Record, RetentionClass, UnixMillis};
 use qim_proto::v1;
 use qim_store::hot::Committed;
 
@@ -22,7 +22,11 @@ fn class_number(class: RetentionClass) -> i32 {
     class.into()
 }
 
-pub(super) fn record(Record { seq, message }: Record) -> v1::Record {
+pub(super) fn record(Record { seq, message, encoding }: Record) -> v1::Record {
+    let payload_encoding = match encoding {
+        PayloadEncoding::Plain => v1::PayloadEncoding::Unspecified,
+        PayloadEncoding::Zstd => v1::PayloadEncoding::Zstd,
+    };
     v1::Record {
         seq,
         sender: message.sender,
@@ -32,6 +36,7 @@ pub(super) fn record(Record { seq, message }: Record) -> v1::Record {
         payload: message.payload,
         created_at_ms: message.created_at.as_i64(),
         expires_at_ms: message.expires_at.map(UnixMillis::as_i64),
+        payload_encoding: payload_encoding.into(),
     }
 }
 

@@ -35,7 +35,12 @@ impl History {
         };
         faults.into_result()?;
         let conversation = conversation.expect("no fault was found");
-        let request = PullRequest { position, limit, fail_on_expired: request.fail_on_expired };
+        let request = PullRequest {
+            position,
+            limit,
+            fail_on_expired: request.fail_on_expired,
+            accept_zstd: request.accept_zstd,
+        };
         let pulled = self.store.pull(&conversation, request, self.clock.now()).await;
         self.metrics.pull_seconds.record(started.elapsed().as_secs_f64());
         let page = pulled.map_err(status::pull).inspect_err(|status| {
