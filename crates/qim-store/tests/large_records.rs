@@ -47,7 +47,12 @@ async fn log(
 ) -> Vec<(u64, Bytes)> {
     let (mut after, mut log) = (0, Vec::new());
     loop {
-        let request = PullRequest { position: Position::After(after), limit: 50, fail_on_expired: false };
+        let request = PullRequest {
+            position: Position::After(after),
+            limit: 50,
+            fail_on_expired: false,
+            accept_zstd: false,
+        };
         let page = store.pull(conversation, request, now).await.unwrap();
         log.extend(page.records.into_iter().map(|record| (record.seq, record.message.payload)));
         if !page.has_more {
