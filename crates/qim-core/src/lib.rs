@@ -9,6 +9,7 @@ mod clock;
 pub mod codec;
 pub mod dictionary;
 mod endpoint;
+mod frame_head;
 mod hash;
 mod ids;
 mod packed_text;

@@ -13,6 +13,7 @@ use zstd::zstd_safe::{CCtx, CDict, DCtx, SafeResult, compress_bound};
 
 use crate::CodecError;
 use crate::dictionary::{Dictionary, DictionaryError};
+use crate::frame_head::{FrameHead, frame_head_len};
 
 /// The longest payload that is compressed, which is the longest that can be configured (`QIM_PAYLOAD_BYTES_MAX`).
 /// Nothing that announces more is ever decompressed.
@@ -27,11 +28,6 @@ const SHORT_LEVEL: i32 = 1;
 /// level 1 makes chat 10 % larger in nearly the same time, level 12 makes it 6 % smaller in six times as much.
 const LEVEL: i32 = 3;
 const SHORT_BYTES_MAX: usize = 4096;
-const FRAME_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-/// Magic, descriptor and size of a frame, and the head of its first block.
-const FRAME_HEAD_BYTES_MAX: usize = 12;
-/// A shorter payload is one block.
-const BLOCK_BYTES: usize = 128 * 1024;
 
 /// Whether a writer compresses payloads (`QIM_COMPRESSION`). All read both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -339,57 +335,8 @@ impl<T> Pool<T> {
     }
 }
 
-/// What stands before the content in a frame of one segment (RFC 8878, 3.1.1): magic, descriptor, size of the payload,
-/// and where there is one block only its head.
-struct FrameHead {
-    bytes: [u8; FRAME_HEAD_BYTES_MAX],
-    len: usize,
-}
-
-impl FrameHead {
-    fn new(len: usize, content: usize) -> Self {
-        let mut head = Self { bytes: [0; FRAME_HEAD_BYTES_MAX], len: 0 };
-        head.push(&FRAME_MAGIC);
-        let little_endian = |number: usize| u32::try_from(number).expect("at most 1 MiB").to_le_bytes();
-        match len {
-            0..=255 => head.push(&[0x20, little_endian(len)[0]]),
-            256..=65_791 => {
-                head.push(&[0x60]);
-                head.push(&little_endian(len - 256)[..2]);
-            }
-            _ => {
-                head.push(&[0xa0]);
-                head.push(&little_endian(len));
-            }
-        }
-        if len < BLOCK_BYTES {
-            // Size, type "compressed", and that it is the last one.
-            head.push(&little_endian(content << 3 | 0b101)[..3]);
-        }
-        head
-    }
-
-    fn push(&mut self, bytes: &[u8]) {
-        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
-        self.len += bytes.len();
-    }
-
-    fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-}
-
 const fn level(payload_len: usize) -> i32 {
     if payload_len <= SHORT_BYTES_MAX { SHORT_LEVEL } else { LEVEL }
-}
-
-const fn frame_head_len(len: usize) -> usize {
-    match len {
-        0..=255 => 9,
-        256..=65_791 => 10,
-        65_792..BLOCK_BYTES => 12,
-        _ => 9,
-    }
 }
 
 fn push_varint(out: &mut Vec<u8>, mut number: u32) {

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::UnixMillis;
+use crate::frame_head::BLOCK_BYTES;
 
 const SAYING: &str = "to be, or not to be, or to be, or not to be: that is the question";
 

@@ -7,7 +7,7 @@ use super::keys::{DEPLOYMENT, RETENTION};
 use super::{HotError, RedisMessageStore};
 
 /// The layout of keys and values that this program reads and writes.
-const LAYOUT: u16 = 1;
+const LAYOUT: u16 = 2;
 /// The oldest Redis that has all that the scripts use.
 const REDIS_MAJOR_MIN: u32 = 7;
 /// A daemon that was not heard of for this long no longer counts.
@@ -26,9 +26,9 @@ pub enum DeploymentError {
         /// What is stored.
         stored: u16,
     },
-    /// The data was laid out by a newer qim.
-    #[error("Redis holds data of layout {stored}; this qim knows {LAYOUT}: use a newer one")]
-    LayoutTooNew {
+    /// The data was laid out by another qim.
+    #[error("Redis holds data of layout {stored}; this qim knows {LAYOUT} only: use the one that wrote it")]
+    Layout {
         /// What is stored.
         stored: u16,
     },
@@ -55,8 +55,8 @@ impl RedisMessageStore {
             facts = self.connection.command(&stored).await?;
         }
         let (layout, shards) = (facts.0.unwrap_or(0), facts.1.unwrap_or(0));
-        if layout > LAYOUT {
-            return Err(DeploymentError::LayoutTooNew { stored: layout });
+        if layout != LAYOUT {
+            return Err(DeploymentError::Layout { stored: layout });
         }
         if shards != self.shards().get() {
             return Err(DeploymentError::Shards { configured: self.shards().get(), stored: shards });
