@@ -317,7 +317,7 @@ mod tests {
             TcpStream::connect(proxy.addr())
                 .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
         });
-        assert!(ping(&mut old).is_err());
+        eventually(SHORT * 10, "old connections are reset", || ping(&mut old).is_err());
         proxy.set(FaultMode::Pass);
         eventually(SHORT * 10, "connections are taken", || TcpStream::connect(proxy.addr()).is_ok());
         connected(&proxy);
