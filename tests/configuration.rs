@@ -112,16 +112,18 @@ fn a_redis_that_is_not_there_is_named_and_ends_the_daemon() {
 }
 
 #[test]
-fn data_made_with_another_number_of_shards_is_refused_at_the_start() {
-    let redis = RedisServer::start();
-    redis.command(&["HSET", "qim:deployment", "layout", "1", "shards", "64"]);
-    for daemon in DAEMONS {
-        let launch = Launch::program(daemon)
-            .env("QIM_REDIS_URL", redis.url())
-            .env("QIM_ADMIN_ADDR", format!("127.0.0.1:{}", free_port()))
-            .env("QIM_LISTEN_ADDR", format!("127.0.0.1:{}", free_port()));
-        let ended = launch.run(SOON);
-        assert_eq!(ended.status.code(), Some(1), "{ended:?}");
-        assert!(ended.stderr.contains("QIM_SHARDS") && ended.stderr.contains("64"), "{ended:?}");
+fn data_made_with_another_number_of_shards_or_another_layout_is_refused_at_the_start() {
+    for (layout, shards, named) in [("2", "64", ["QIM_SHARDS", "64"]), ("1", "256", ["layout 1", "2 only"])] {
+        let redis = RedisServer::start();
+        redis.command(&["HSET", "qim:deployment", "layout", layout, "shards", shards]);
+        for daemon in DAEMONS {
+            let launch = Launch::program(daemon)
+                .env("QIM_REDIS_URL", redis.url())
+                .env("QIM_ADMIN_ADDR", format!("127.0.0.1:{}", free_port()))
+                .env("QIM_LISTEN_ADDR", format!("127.0.0.1:{}", free_port()));
+            let ended = launch.run(SOON);
+            assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+            assert!(named.iter().all(|named| ended.stderr.contains(named)), "{ended:?}");
+        }
     }
 }
