@@ -1,15 +1,11 @@
 use std::sync::Arc;
 
-use futures::{StreamExt, TryStreamExt, stream};
 use qim_core::SharedClock;
 use qim_daemon::{Outcome, PeriodicTask, TaskError};
 use qim_store::RedisMessageStore;
 use qim_store::hot::GcReport;
 
 use crate::metrics::WriterMetrics;
-
-/// Shards collected at once. A commit waits for one call of GC at most; with two the p99 of commits was half as high again.
-const CONCURRENCY: usize = 1;
 
 /// Removes expired records from the hot tier, batch by batch until nothing is due (SPEC A9).
 pub(crate) struct GcTask {
@@ -29,14 +25,14 @@ impl PeriodicTask for GcTask {
         "gc"
     }
 
-    /// One batch of each shard.
+    /// One batch of each shard. One shard at a time, so that a commit waits for one call of GC at most: with two the p99 of
+    /// commits was half as high again.
     async fn run_once(&mut self) -> Result<Outcome, TaskError> {
         let now = self.clock.now();
-        let hot = &self.hot;
-        let report = stream::iter(hot.shards().all().map(|shard| hot.collect_expired(shard, now)))
-            .buffer_unordered(CONCURRENCY)
-            .try_fold(GcReport::default(), |sum, report| std::future::ready(Ok(sum.plus(report))))
-            .await?;
+        let mut report = GcReport::default();
+        for shard in self.hot.shards().all() {
+            report = report.plus(self.hot.collect_expired(shard, now).await?);
+        }
         self.metrics.gc_collected.increment(report.collected);
         self.metrics.gc_stale.increment(report.stale);
         self.metrics.gc_set_aside.increment(report.set_aside);

@@ -3,7 +3,7 @@ use qim_daemon::ArchiverConfig;
 use qim_daemon::config::{DaemonConfig, Environment};
 use qim_store::TieredMessageStore;
 use qim_store::hot::HotError;
-use qim_store::tiered::{MoveError, TierOptions};
+use qim_store::tiered::MoveError;
 
 use crate::failure::Failure;
 use crate::session::Session;
@@ -14,21 +14,11 @@ pub(super) async fn open(session: &Session) -> Result<TieredMessageStore, Failur
     let config = ArchiverConfig::from_environment(&environment)
         .map_err(|faults| Failure::Configuration(faults.to_string()))?;
     let shared = config.shared();
-    let opened = TieredMessageStore::open(TierOptions {
-        redis_url: &shared.redis_url,
-        redis_timeout: shared.redis_timeout,
-        shards: shared.shards,
-        archive_url: &shared.archive_url,
-        archive_timeout: shared.archive_timeout,
-        retention: shared.default_history_retention,
-        hot_window: shared.hot_window,
-        compression: Compression::Off,
-    })
-    .await
-    .map_err(|error| {
-        let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-        Failure::Unavailable(format!("{error}: {why}"))
-    })?;
+    let opened =
+        TieredMessageStore::open(qim_tiers::options(shared, Compression::Off)).await.map_err(|error| {
+            let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+            Failure::Unavailable(format!("{error}: {why}"))
+        })?;
     match opened.archive_unavailable {
         Some(reason) => Err(Failure::Unavailable(format!("archive at {}: {reason}", shared.archive_url))),
         None => Ok(opened.store),

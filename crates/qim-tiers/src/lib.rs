@@ -1,0 +1,71 @@
+//! The two tiers as a daemon's configuration describes them: what all who have both wire the same. The shell of the
+//! daemons and the store know nothing of each other.
+
+use qim_core::Compression;
+use qim_daemon::config::DaemonConfig;
+use qim_daemon::{
+    Condition, Daemon, Phase, RETENTION_WATCH_INTERVAL, RetentionWatch, Schedule, SharedConfig,
+};
+use qim_store::TieredMessageStore;
+use qim_store::tiered::TierOptions;
+use tokio_util::sync::CancellationToken;
+
+/// Where the tiers are, and what holds for both daemons. `compression` is of no concern to whoever commits nothing.
+pub fn options(shared: &SharedConfig, compression: Compression) -> TierOptions<'_> {
+    TierOptions {
+        redis_url: &shared.redis_url,
+        redis_timeout: shared.redis_timeout,
+        shards: shared.shards,
+        archive_url: &shared.archive_url,
+        archive_timeout: shared.archive_timeout,
+        retention: shared.default_history_retention,
+        hot_window: shared.hot_window,
+        compression,
+    }
+}
+
+/// Opens both tiers for a daemon, and says how they are. An archive that does not answer may come later.
+pub async fn open<C: DaemonConfig>(
+    daemon: &Daemon<C>,
+    compression: Compression,
+) -> anyhow::Result<TieredMessageStore> {
+    let opened = TieredMessageStore::open(options(daemon.config.shared(), compression)).await?;
+    for warning in opened.warnings {
+        tracing::warn!(warning, "hot tier");
+    }
+    if let Some(reason) = opened.archive_unavailable {
+        daemon.readiness.set("archive", Condition::Degraded(reason));
+    }
+    Ok(opened.store)
+}
+
+/// Compares this daemon's retention with that of the others as long as its `loops` run (SPEC A12), and tells them when
+/// the `last` phase ends that it no longer counts. `role` is what others know this daemon as.
+pub fn watch_retention<C: DaemonConfig>(
+    daemon: &Daemon<C>,
+    (loops, last): (&Phase, &Phase),
+    store: TieredMessageStore,
+    role: &'static str,
+) {
+    let shared = daemon.config.shared();
+    let days = shared.default_history_retention;
+    let watch = RetentionWatch::new(&daemon.metrics, daemon.readiness.clone(), days);
+    let (hot, clock, instance) = (store.hot().clone(), daemon.clock.clone(), shared.instance.clone());
+    let watching = watch.task(move || {
+        let (hot, now, instance) = (hot.clone(), clock.now(), instance.clone());
+        async move { Ok(hot.exchange_retention(role, &instance, days, now).await?) }
+    });
+    daemon.driver.start(loops, Schedule::every(RETENTION_WATCH_INTERVAL), watching);
+    last.spawn("withdraw", withdraw(store, role, shared.instance.clone(), last.token().clone()));
+}
+
+async fn withdraw(
+    store: TieredMessageStore,
+    role: &'static str,
+    instance: String,
+    end: CancellationToken,
+) -> anyhow::Result<()> {
+    end.cancelled().await;
+    store.hot().withdraw_retention(role, &instance).await?;
+    Ok(())
+}
