@@ -1,14 +1,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use qim_core::RedisUrl;
+use qim_core::{ClientTls, RedisUrl};
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
-    Client, Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline, RedisFuture, Script,
-    ScriptInvocation, ServerErrorKind, Value,
+    Client, ClientTlsConfig, Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline, RedisFuture,
+    Script, ScriptInvocation, ServerErrorKind, TlsCertificates, Value,
 };
 use tokio::sync::OnceCell;
 
@@ -28,7 +28,8 @@ enum Target {
 }
 
 impl Connection {
-    pub(super) fn open(url: &RedisUrl, timeout: Duration) -> Result<Self, HotError> {
+    pub(super) fn open(url: &RedisUrl, tls: &ClientTls, timeout: Duration) -> Result<Self, HotError> {
+        let certificates = || url.is_tls().then(|| certificates(tls));
         let target = match url {
             RedisUrl::Single(url) => {
                 let info = url.as_str().into_connection_info()?.set_tcp_settings(tcp_settings(timeout));
@@ -37,15 +38,21 @@ impl Connection {
                     .set_response_timeout(Some(timeout))
                     .set_min_delay(Duration::from_millis(20))
                     .set_max_delay(Duration::from_millis(500));
-                Target::Single(ConnectionManager::new_lazy_with_config(Client::open(info)?, config)?)
+                let client = match certificates() {
+                    Some(certificates) => Client::build_with_tls(info, certificates)?,
+                    None => Client::open(info)?,
+                };
+                Target::Single(ConnectionManager::new_lazy_with_config(client, config)?)
             }
             RedisUrl::Cluster(nodes) => {
-                let client = ClusterClient::builder(nodes.iter().map(String::as_str))
+                let mut builder = ClusterClient::builder(nodes.iter().map(String::as_str))
                     .connection_timeout(timeout)
                     .response_timeout(timeout)
-                    .tcp_settings(tcp_settings(timeout))
-                    .build()?;
-                Target::Cluster { client: Arc::new(client), connection: Arc::new(OnceCell::new()) }
+                    .tcp_settings(tcp_settings(timeout));
+                if let Some(certificates) = certificates() {
+                    builder = builder.certs(certificates);
+                }
+                Target::Cluster { client: Arc::new(builder.build()?), connection: Arc::new(OnceCell::new()) }
             }
         };
         Ok(Self { target, deadline: timeout })
@@ -132,6 +139,16 @@ fn texts(reply: Value) -> Vec<String> {
             pairs.into_iter().flat_map(|(key, value)| [texts(key), texts(value)].concat()).collect()
         }
         _ => Vec::new(),
+    }
+}
+
+fn certificates(tls: &ClientTls) -> TlsCertificates {
+    let bytes = |pem: &String| pem.clone().into_bytes();
+    let identity = tls.identity.as_ref();
+    TlsCertificates {
+        client_tls: identity
+            .map(|own| ClientTlsConfig { client_cert: bytes(&own.cert), client_key: bytes(&own.key) }),
+        root_cert: tls.ca.as_ref().map(bytes),
     }
 }
 
