@@ -38,6 +38,7 @@ pub struct Pair {
 /// How to start a [`Pair`].
 pub struct PairOptions {
     archive_url: Option<String>,
+    redis_url: fn(&RedisServer) -> String,
     environment: Vec<(&'static str, String)>,
     archiver_environment: Vec<(&'static str, String)>,
 }
@@ -50,7 +51,12 @@ impl Pair {
 
     /// To choose the archive and variables.
     pub fn options() -> PairOptions {
-        PairOptions { archive_url: None, environment: Vec::new(), archiver_environment: Vec::new() }
+        PairOptions {
+            archive_url: None,
+            redis_url: RedisServer::url,
+            environment: Vec::new(),
+            archiver_environment: Vec::new(),
+        }
     }
 
     /// A client of the writer.
@@ -107,6 +113,13 @@ impl PairOptions {
         self
     }
 
+    /// Another way into Redis, which may be prepared here.
+    #[must_use]
+    pub fn redis_url(mut self, url: fn(&RedisServer) -> String) -> Self {
+        self.redis_url = url;
+        self
+    }
+
     /// A variable for both daemons.
     #[must_use]
     pub fn env(mut self, name: &'static str, value: impl Into<String>) -> Self {
@@ -127,8 +140,9 @@ impl PairOptions {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let archive_url =
             self.archive_url.unwrap_or_else(|| format!("sqlite:{}", dir.path().join("archive.db").display()));
+        let redis_url = (self.redis_url)(&redis);
         let launch = |launch: Launch| {
-            let launch = launch.env("QIM_REDIS_URL", redis.url()).env("QIM_ARCHIVE_URL", &archive_url);
+            let launch = launch.env("QIM_REDIS_URL", &redis_url).env("QIM_ARCHIVE_URL", &archive_url);
             self.environment.iter().fold(launch, |launch, (name, value)| launch.env(name, value))
         };
         let writer = launch(Launch::writer()).start();

@@ -33,6 +33,9 @@ impl Connection {
         let target = match url {
             RedisUrl::Single(url) => {
                 let info = url.as_str().into_connection_info()?.set_tcp_settings(tcp_settings(timeout));
+                // The name of the library is of no use to anybody, and to say it takes one more right.
+                let settings = info.redis_settings().clone().set_skip_set_lib_name();
+                let info = info.set_redis_settings(settings);
                 let config = ConnectionManagerConfig::new()
                     .set_connection_timeout(Some(timeout))
                     .set_response_timeout(Some(timeout))
