@@ -17,6 +17,7 @@ mod redis_cluster;
 mod redis_server;
 mod resp;
 mod samples;
+mod slot_migration;
 
 pub use clock::FakeClock;
 pub use cql::{cql_keyspace_url, cql_url};
@@ -30,3 +31,4 @@ pub use redis_cluster::RedisCluster;
 pub use redis_server::{RedisOptions, RedisServer};
 pub use resp::Reply;
 pub use samples::Samples;
+pub use slot_migration::SlotMigration;
