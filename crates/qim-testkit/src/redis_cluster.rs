@@ -13,8 +13,8 @@ const AGREEMENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a node may be silent before the others take it for dead.
 const NODE_TIMEOUT_MS: &str = "2000";
 
-/// A Redis Cluster of real servers, with or without replicas. All keep an append-only file, so that one that was killed
-/// comes back with what it had.
+/// A Redis Cluster of real servers, with or without replicas. One that was killed comes back with all that it
+/// acknowledged (`appendfsync always`: with `everysec` a kill may lose two seconds).
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,
@@ -43,7 +43,8 @@ impl RedisCluster {
     fn launch(primaries: usize, replicas: usize) -> Self {
         let buses: Vec<String> = (0..primaries + replicas).map(|_| free_port().to_string()).collect();
         let start = |bus: &String| {
-            let options = RedisServer::options().append_only().arg("cluster-enabled", "yes");
+            let options = RedisServer::options().append_only().arg("appendfsync", "always");
+            let options = options.arg("cluster-enabled", "yes");
             let options = options.arg("cluster-port", bus).arg("cluster-node-timeout", NODE_TIMEOUT_MS);
             // A part of it serves on where another part is gone, as careful operators have it.
             options.arg("cluster-require-full-coverage", "no").start()

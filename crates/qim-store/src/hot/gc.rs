@@ -66,12 +66,13 @@ impl RedisMessageStore {
     }
 
     async fn collect(&self, shard: ShardKeys, group: Group, now: UnixMillis) -> Result<GcReport, HotError> {
-        let mut call = self.scripts.gc_history_record.prepare_invoke();
+        let mut call = self.scripts.gc_history_record.call();
         call.key(shard.gc()).key(shard.set_aside()).key(shard.stats()).key(shard.idle());
         call.arg(now.get());
         for (keys, seqs) in &group {
             call.key(keys.records()).arg(&keys.id).arg(seqs.len()).arg(seqs);
         }
+        call.key(self.connection.guard(shard));
         let results: Vec<i64> = self.connection.script(&call).await?;
         let mut report = GcReport::default();
         let entries = group.iter().flat_map(|(keys, seqs)| seqs.iter().map(move |seq| (keys, seq)));

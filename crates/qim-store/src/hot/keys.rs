@@ -59,6 +59,11 @@ impl ShardKeys {
         self.named("lease")
     }
 
+    /// Names nothing, ever: see `lua/slot_guard.lua`.
+    pub(super) fn guard(self) -> String {
+        self.named("guard")
+    }
+
     /// Counts holders of the lease.
     pub(super) fn fence(self) -> String {
         self.named("fence")

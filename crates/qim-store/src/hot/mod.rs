@@ -18,6 +18,7 @@ mod lease;
 mod page;
 mod pieces;
 mod sample;
+mod script;
 mod scripts;
 mod stats;
 
@@ -128,7 +129,7 @@ impl RedisMessageStore {
 
     /// Writes one field of a hash, also at the memory limit.
     async fn note(&self, key: &str, field: impl redis::ToRedisArgs, value: &str) -> Result<(), HotError> {
-        self.connection.script(self.scripts.note.key(key).arg(field).arg(value)).await
+        self.connection.script(self.scripts.note.call().key(key).arg(field).arg(value)).await
     }
 
     fn keys(&self, conversation: &ConversationKey) -> ConversationKeys {

@@ -1,7 +1,8 @@
 //! The one list of Lua scripts. Each file opens with its contract: KEYS, ARGV and result.
 
-use redis::Script;
+use super::script::Script;
 
+const SLOT_GUARD: &str = include_str!("../../lua/slot_guard.lua");
 const LINEAR_HASHING: &str = include_str!("../../lua/linear_hashing.lua");
 const IDLE: &str = include_str!("../../lua/idle.lua");
 const CONVERSATION: &str = include_str!("../../lua/conversation.lua");
@@ -34,8 +35,8 @@ pub(super) struct Scripts {
 impl Scripts {
     pub(super) fn new() -> Self {
         let script = |flags: &str, act: &str| {
-            let prelude = [LINEAR_HASHING, IDLE, CONVERSATION, PIECES, FINGERPRINTS].join("\n");
-            Script::new(&format!("{flags}\n{prelude}\n{act}"))
+            let prelude = [SLOT_GUARD, LINEAR_HASHING, IDLE, CONVERSATION, PIECES, FINGERPRINTS].join("\n");
+            Script::new(format!("{flags}\n{prelude}\n{act}"))
         };
         let shrinks = |act: &str| script(ALSO_AT_THE_MEMORY_LIMIT, act);
         let reads = |act: &str| script(READS_ONLY, act);
