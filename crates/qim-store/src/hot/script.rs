@@ -2,7 +2,7 @@ use redis::{Arg, Cmd, ToRedisArgs};
 
 /// A Lua script, called by its hash. Where a server has not got it (it was restarted, or has just taken over) the call is
 /// repeated with the script itself: that reaches the very server that said so. `SCRIPT LOAD` would go to all nodes of a
-/// cluster, and fail as long as any of them is dead.
+/// cluster, and wait for each that hangs.
 pub(super) struct Script {
     code: String,
     hash: String,
