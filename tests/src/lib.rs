@@ -1,6 +1,8 @@
 //! What the black-box tests share: a writer and an archiver as processes on a Redis and an archive of their own, driven
 //! through gRPC and the command `qim` as users do.
 
+mod fleet;
+
 use std::path::PathBuf;
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,6 +13,8 @@ use qim_proto::v1::history_client::HistoryClient;
 use qim_testkit::{Daemon, Ended, Launch, RedisServer, eventually};
 use serde_json::Value;
 use tonic::transport::Channel;
+
+pub use fleet::{Fleet, FleetClient};
 
 /// Longer than anything takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);

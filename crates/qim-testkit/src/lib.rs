@@ -26,6 +26,7 @@ pub use dictionary::dictionary;
 pub use eventually::{eventually, eventually_async};
 pub use fault_proxy::{FaultMode, FaultProxy};
 pub use http::{HttpAnswer, http_get};
+pub use nix::sys::signal::Signal;
 pub use ports::free_port;
 pub use redis_cluster::RedisCluster;
 pub use redis_server::{RedisOptions, RedisServer};
