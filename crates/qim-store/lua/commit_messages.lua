@@ -4,7 +4,7 @@
 -- KEYS  one for each conversation: its list. The other keys it may take are named after that one and carry its tag:
 --       "f:..." and "l:..." beside it, and msghistorygc, unarchived, trim, stats and idle of its shard
 -- ARGV  1 now, ms
---       then for each conversation: what it is about (SPEC below), its records, in order of created_at, and the pieces of
+--       then for each conversation: what it is about (SPEC), its records, in order of created_at, and the pieces of
 --       those of them that are stubs (pieces.lua)
 --       SPEC, big-endian: number of records H, of pieces I3, the floor that must still stand I6 or 0 for any, for each
 --       record its hint of 2 bytes, for each its fingerprint of 8 (fingerprints.lua), and where one has to be
@@ -16,7 +16,6 @@
 --   {'floor', seq}                 the floor moved
 --   {'corrupt', reason}
 --   {'error', text}                Redis refused a write
-local SPEC, SPEC_BYTES = '>HI3I6', 11
 local now = ARGV[1]
 -- The lists of pieces of the conversation at hand, once they are stored.
 local stored = {}
@@ -31,25 +30,6 @@ local function rested_or_new(key)
   local shard, id = names(key)
   local last, created = idle_get(shard .. 'idle', id)
   return last and resting_header(last, created) or new_header()
-end
-
--- What was committed before among the records from ARGV[a]: the reply, or nil.
-local function known(h, key, ids, a)
-  if h.last < h.floor then
-    return nil
-  end
-  local reply
-  for i = 1, ids.count do
-    local seq = find_known(h, key, ids, i, ARGV[a + i - 1])
-    if seq then
-      local value = value_at(key, h, seq)
-      reply = reply or { 'known' }
-      reply[#reply + 1] = i
-      reply[#reply + 1] = seq
-      reply[#reply + 1] = is_tombstone(value) and '' or value
-    end
-  end
-  return reply
 end
 
 -- The pieces, from ARGV[p], of those records from ARGV[a] that are stubs, and get the seqs from `first`.
@@ -127,7 +107,7 @@ local function commit(key, packed, spec, a)
     return { 'floor', h.floor }
   end
   local ids = new_ids(spec, SPEC_BYTES, count)
-  local reply = known(h, key, ids, a)
+  local reply = find_all_known(h, key, ids, a)
   if reply then
     return reply
   end

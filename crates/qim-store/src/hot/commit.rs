@@ -234,6 +234,22 @@ impl RedisMessageStore {
         now: UnixMillis,
         floor: Option<u64>,
     ) -> Result<Reply, CommitError> {
+        let reply = self.group.submit(self.job(conversation, pending, now, floor)).await;
+        match reply.map_err(CommitError::from).and_then(|reply| parse_reply(conversation, reply)) {
+            Err(CommitError::Hot(HotError::OutOfMemory)) => {
+                self.find_committed(conversation, self.job(conversation, pending, now, floor)).await
+            }
+            reply => reply,
+        }
+    }
+
+    fn job(
+        &self,
+        conversation: &ConversationKey,
+        pending: &[Pending<'_>],
+        now: UnixMillis,
+        floor: Option<u64>,
+    ) -> Job {
         let encoded = pending.iter().map(|pending| {
             let record = codec::encode(conversation, pending.fields());
             EncodedMessage {
@@ -243,9 +259,22 @@ impl RedisMessageStore {
                 record,
             }
         });
-        let job = Job { keys: self.keys(conversation), now, floor, messages: encoded.collect() };
-        let reply = self.group.submit(job).await?;
-        parse_reply(conversation, reply)
+        Job { keys: self.keys(conversation), now, floor, messages: encoded.collect() }
+    }
+
+    /// At the memory limit: a job whose messages were all committed before is answered, and changes nothing; any other is
+    /// refused.
+    async fn find_committed(&self, conversation: &ConversationKey, job: Job) -> Result<Reply, CommitError> {
+        let mut call = self.scripts.find_committed.prepare_invoke();
+        call.key(job.keys.records()).key(job.keys.shard.idle());
+        call.arg(&job.keys.id).arg(job.spec());
+        for message in &job.messages {
+            call.arg(message.in_place());
+        }
+        match parse_reply(conversation, self.connection.script(&call).await?)? {
+            Reply::Known(known) if known.len() == job.messages.len() => Ok(Reply::Known(known)),
+            _ => Err(HotError::OutOfMemory.into()),
+        }
     }
 
     /// With what is in pieces; `None` where that was removed meanwhile: then the script has another answer.

@@ -42,7 +42,7 @@ pub(super) struct EncodedMessage {
 }
 
 impl EncodedMessage {
-    fn in_place(&self) -> &[u8] {
+    pub(super) fn in_place(&self) -> &[u8] {
         self.stub.as_deref().unwrap_or(&self.record)
     }
 }
@@ -55,7 +55,7 @@ impl Job {
     }
 
     /// All but the records: `SPEC` in `commit_messages.lua`.
-    fn spec(&self) -> Vec<u8> {
+    pub(super) fn spec(&self) -> Vec<u8> {
         let mut spec = Vec::with_capacity(11 + 16 * self.messages.len());
         let count = u16::try_from(self.messages.len()).expect("at most 512 messages");
         spec.extend_from_slice(&count.to_be_bytes());
