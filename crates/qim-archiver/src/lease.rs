@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt, stream};
 use qim_core::SharedClock;
 use qim_daemon::{ArchiverConfig, Daemon, Outcome, PeriodicTask, TaskError};
@@ -109,21 +110,27 @@ impl LeaseTask {
             .map(|i| (i + offset % shards) % shards)
             .filter(|shard| !held.contains(shard))
             .collect();
-        let mut left = wanted;
-        for chunk in free.chunks(CONCURRENCY) {
-            if left == 0 {
+        let (mut free, wanted) = (free.as_slice(), held.len() + wanted);
+        while !free.is_empty() {
+            // However many of those before were another's: all are asked for until there are enough.
+            let left = wanted.saturating_sub(self.held.all().len());
+            let (now, later) = free.split_at(left.min(CONCURRENCY).min(free.len()));
+            if now.is_empty() {
                 break;
             }
-            let taken: Vec<Fence> = stream::iter(chunk.iter().copied().take(left))
-                .map(|shard| self.hot.acquire_lease(shard, None, LEASE))
-                .buffer_unordered(CONCURRENCY)
-                .try_filter_map(|fence| std::future::ready(Ok(fence)))
-                .try_collect()
-                .await?;
-            left -= taken.len();
-            for fence in taken {
-                self.held.took(fence);
+            let asked = now.iter().map(|shard| self.hot.acquire_lease(*shard, None, LEASE));
+            let mut failed = None;
+            // None that was taken is forgotten because another could not be asked for.
+            for answer in join_all(asked).await {
+                match answer {
+                    Ok(fence) => fence.into_iter().for_each(|fence| self.held.took(fence)),
+                    Err(error) => failed = Some(error),
+                }
             }
+            if let Some(error) = failed {
+                return Err(error);
+            }
+            free = later;
         }
         Ok(())
     }

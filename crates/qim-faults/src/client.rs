@@ -115,6 +115,7 @@ impl Clients {
         let (tenant, conversation) = (self.tenant.clone(), conversation(batch.conversation));
         let mut client = self.writers[writer].clone();
         let sent_ms = now_ms();
+        self.note_sending(batch);
         let outcomes = if batch.imported_as.is_some() {
             let request = v1::ImportRequest { tenant, conversation, messages };
             client.import(request).await.map(|answer| {
@@ -136,17 +137,24 @@ impl Clients {
         });
         let mut ledger = self.ledger();
         for (message, outcome) in batch.messages.iter().zip(outcomes) {
-            let attempt = Attempt { sent_ms, done_ms, body, outcome };
-            let sent = ledger.messages.entry(message.number).or_insert_with(|| Sent {
+            let sent = ledger.messages.get_mut(&message.number).expect("it was noted before it was sent");
+            sent.attempts.push(Attempt { sent_ms, done_ms, body, outcome });
+        }
+        answered
+    }
+
+    /// Somebody may read it before it is answered.
+    fn note_sending(&self, batch: &Batch) {
+        let mut ledger = self.ledger();
+        for message in &batch.messages {
+            ledger.messages.entry(message.number).or_insert_with(|| Sent {
                 conversation: batch.conversation,
                 class: message.class,
                 bytes: message.bytes,
                 imported_as: batch.imported_as,
                 attempts: Vec::new(),
             });
-            sent.attempts.push(attempt);
         }
-        answered
     }
 
     fn to_send(&self, batch: &Batch, message: Message, body: Body) -> v1::Message {
