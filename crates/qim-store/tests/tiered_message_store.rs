@@ -412,7 +412,7 @@ async fn a_damaged_hot_record_stops_its_conversation_before_it_and_is_never_dele
 async fn a19_with_the_archive_down_only_what_expired_goes_and_commits_and_hot_reads_go_on() {
     let (redis, hot) = hot_store();
     let nowhere = format!("scylla://127.0.0.1:{}/qim", qim_testkit::free_port());
-    let options = qim_store::archive::ArchiveOptions { timeout: SECOND };
+    let options = qim_store::archive::ArchiveOptions { timeout: SECOND, tls: None };
     let archive = qim_store::archive::open(&nowhere.parse().unwrap(), options).unwrap();
     let store = TieredMessageStore::with_trim(hot, archive, WINDOW);
     let conv = conversation("c");

@@ -1,13 +1,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use qim_core::RedisUrl;
+use qim_core::{ClientTls, RedisUrl};
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
-    Client, Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline, RedisFuture, ServerErrorKind, Value,
+    Client, ClientTlsConfig, Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline, RedisFuture,
+    ServerErrorKind, TlsCertificates, Value,
 };
 use tokio::sync::OnceCell;
 
@@ -33,26 +34,36 @@ enum Target {
 }
 
 impl Connection {
-    pub(super) fn open(url: &RedisUrl, timeout: Duration) -> Result<Self, HotError> {
+    pub(super) fn open(url: &RedisUrl, tls: &ClientTls, timeout: Duration) -> Result<Self, HotError> {
+        let certificates = || url.is_tls().then(|| certificates(tls));
         let target = match url {
             RedisUrl::Single(url) => {
                 let info = url.as_str().into_connection_info()?.set_tcp_settings(tcp_settings(timeout));
+                // The name of the library is of no use to anybody, and to say it takes one more right.
+                let settings = info.redis_settings().clone().set_skip_set_lib_name();
+                let info = info.set_redis_settings(settings);
                 let config = ConnectionManagerConfig::new()
                     .set_connection_timeout(Some(timeout))
                     .set_response_timeout(Some(timeout))
                     .set_min_delay(Duration::from_millis(20))
                     .set_max_delay(Duration::from_millis(500));
-                Target::Single(ConnectionManager::new_lazy_with_config(Client::open(info)?, config)?)
+                let client = match certificates() {
+                    Some(certificates) => Client::build_with_tls(info, certificates)?,
+                    None => Client::open(info)?,
+                };
+                Target::Single(ConnectionManager::new_lazy_with_config(client, config)?)
             }
             RedisUrl::Cluster(nodes) => {
-                let client = ClusterClient::builder(nodes.iter().map(String::as_str))
+                let mut builder = ClusterClient::builder(nodes.iter().map(String::as_str))
                     .connection_timeout(timeout)
                     .response_timeout(timeout)
                     .min_retry_wait(CLUSTER_RETRY_MS.0)
                     .max_retry_wait(CLUSTER_RETRY_MS.1)
-                    .tcp_settings(tcp_settings(timeout))
-                    .build()?;
-                Target::Cluster { client: Arc::new(client), connection: Arc::new(OnceCell::new()) }
+                    .tcp_settings(tcp_settings(timeout));
+                if let Some(certificates) = certificates() {
+                    builder = builder.certs(certificates);
+                }
+                Target::Cluster { client: Arc::new(builder.build()?), connection: Arc::new(OnceCell::new()) }
             }
         };
         Ok(Self { target, deadline: timeout })
@@ -140,6 +151,16 @@ fn texts(reply: Value) -> Vec<String> {
             pairs.into_iter().flat_map(|(key, value)| [texts(key), texts(value)].concat()).collect()
         }
         _ => Vec::new(),
+    }
+}
+
+fn certificates(tls: &ClientTls) -> TlsCertificates {
+    let bytes = |pem: &String| pem.clone().into_bytes();
+    let identity = tls.identity.as_ref();
+    TlsCertificates {
+        client_tls: identity
+            .map(|own| ClientTlsConfig { client_cert: bytes(&own.cert), client_key: bytes(&own.key) }),
+        root_cert: tls.ca.as_ref().map(bytes),
     }
 }
 

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use qim_core::{
-    Compression, Compressor, ConversationKey, Decompressor, RedisUrl, RetentionPolicy, ShardCount,
+    ClientTls, Compression, Compressor, ConversationKey, Decompressor, RedisUrl, RetentionPolicy, ShardCount,
 };
 
 pub use archiving::{MarkOutcome, TrimOutcome, TrimRequest};
@@ -73,7 +73,17 @@ impl RedisMessageStore {
     /// It expires nothing of class `default`, registers everything that expires for GC, and compresses nothing, until it
     /// is told otherwise by [`Self::with_retention`], [`Self::with_trim_window`] and [`Self::with_compression`].
     pub fn open(url: &RedisUrl, shards: ShardCount, timeout: Duration) -> Result<Self, HotError> {
-        let connection = Connection::open(url, timeout)?;
+        Self::open_with_tls(url, &ClientTls::default(), shards, timeout)
+    }
+
+    /// The same; says how connections are secured where the URL says that they are.
+    pub fn open_with_tls(
+        url: &RedisUrl,
+        tls: &ClientTls,
+        shards: ShardCount,
+        timeout: Duration,
+    ) -> Result<Self, HotError> {
+        let connection = Connection::open(url, tls, timeout)?;
         let scripts = Arc::new(Scripts::new());
         Ok(Self {
             group: GroupCommit::new(connection.clone(), scripts.clone()),
