@@ -200,13 +200,13 @@ impl RedisMessageStore {
         let mut first: HashMap<(&str, &str), usize> = HashMap::with_capacity(drafts.len());
         let (mut pending, mut repeats) = (Vec::with_capacity(drafts.len()), Vec::new());
         for (index, draft) in drafts.iter().enumerate() {
-            match first.get(&draft.identity()) {
-                None => {
-                    first.insert(draft.identity(), index);
-                    pending.push(self.pending(conversation, index, draft));
-                }
-                Some(&original) if draft.body() == drafts[original].body() => repeats.push((index, original)),
-                Some(_) => return Err(CommitError::AlreadyExists { index, seq: 0 }),
+            let original = *first.entry(draft.identity()).or_insert(index);
+            if original == index {
+                pending.push(self.pending(conversation, index, draft));
+            } else if draft.body() == drafts[original].body() {
+                repeats.push((index, original));
+            } else {
+                return Err(CommitError::AlreadyExists { index, seq: 0 });
             }
         }
         Ok((pending, repeats))
