@@ -18,8 +18,9 @@ use crate::frame_head::{FrameHead, frame_head_len};
 /// The longest payload that is compressed, which is the longest that can be configured (`QIM_PAYLOAD_BYTES_MAX`).
 /// Nothing that announces more is ever decompressed.
 pub const COMPRESSED_PAYLOAD_BYTES_MAX: usize = 1 << 20;
-/// Hardly any shorter text gets smaller, which 1 of 6 chat messages are: trying costs time and saves nothing.
-const COMPRESSED_PAYLOAD_BYTES_MIN: usize = 64;
+/// More than half of all chat messages are shorter. To compress those from 64 bytes on, 26 % of all, took 26 % of the time
+/// that all took, and saved 1.7 % of the bytes; of still shorter ones hardly any gets smaller.
+const COMPRESSED_PAYLOAD_BYTES_MIN: usize = 128;
 /// The same with a dictionary, which knows even short phrases.
 const DICTIONARY_PAYLOAD_BYTES_MIN: usize = 8;
 /// Level 3 makes chat no smaller and takes longer.
