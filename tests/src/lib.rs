@@ -1,6 +1,7 @@
 //! What the black-box tests share: a writer and an archiver as processes on a Redis and an archive of their own, driven
 //! through gRPC and the command `qim` as users do.
 
+mod fleet;
 mod tokens;
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use qim_testkit::{Daemon, Ended, Launch, RedisServer, eventually};
 use serde_json::Value;
 use tonic::transport::Channel;
 
+pub use fleet::{Fleet, FleetClient};
 pub use tokens::{TokenFile, token, with_token};
 
 /// Longer than anything takes on a busy machine.

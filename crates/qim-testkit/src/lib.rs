@@ -18,6 +18,7 @@ mod redis_cluster;
 mod redis_server;
 mod resp;
 mod samples;
+mod slot_migration;
 
 pub use authority::{Authority, PemFiles};
 pub use clock::FakeClock;
@@ -27,8 +28,10 @@ pub use dictionary::dictionary;
 pub use eventually::{eventually, eventually_async};
 pub use fault_proxy::{FaultMode, FaultProxy};
 pub use http::{HttpAnswer, http_get};
+pub use nix::sys::signal::Signal;
 pub use ports::free_port;
 pub use redis_cluster::RedisCluster;
 pub use redis_server::{RedisOptions, RedisServer};
 pub use resp::Reply;
 pub use samples::Samples;
+pub use slot_migration::SlotMigration;

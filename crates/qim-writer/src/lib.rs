@@ -58,7 +58,7 @@ pub async fn start(daemon: Daemon<WriterConfig>, [requests, loops]: [Phase; 2]) 
     }
     requests.spawn("grpc", server.serve(token));
 
-    let collect = GcTask::new(store.hot().clone(), daemon.clock.clone(), metrics.clone());
+    let collect = GcTask::new(store.hot().clone(), &daemon, metrics.clone());
     daemon.driver.start(&loops, Schedule::every(daemon.config.gc_interval), collect);
     let schedule = Schedule::every(daemon.config.dictionary_refresh);
     daemon.driver.start(&loops, schedule, DictionaryTask::new(store.clone(), metrics.clone()));

@@ -163,8 +163,8 @@ pub struct MaintenanceReport {
 /// Why the archive did not do what it was asked.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ArchiveError {
-    /// It cannot be reached, is overloaded, or did not answer in time: whether the act happened is unknown. Try again
-    /// later.
+    /// It cannot be reached, is overloaded, did not answer in time, or its disk is full or fails: whether the act
+    /// happened is unknown. Try again later.
     #[error("the archive is unavailable: {0}")]
     Unavailable(String),
     /// There is another record under this seq of this conversation. Nothing was changed. Stop: somebody has to look.
@@ -189,7 +189,7 @@ pub enum ArchiveError {
         /// The newest version this program knows.
         known: u32,
     },
-    /// It answers, and refuses: wrong password, missing right, full disk, a statement it does not take. Trying again
+    /// It answers, and refuses: wrong password, missing right, a statement it does not take. Trying again
     /// helps only after somebody acted.
     #[error("the archive refuses: {0}")]
     Refused(String),

@@ -8,11 +8,17 @@ use redis::cluster_async::ClusterConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
     Client, ClientTlsConfig, Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline, RedisFuture,
-    Script, ScriptInvocation, ServerErrorKind, TlsCertificates, Value,
+    ServerErrorKind, TlsCertificates, Value,
 };
 use tokio::sync::OnceCell;
 
 use super::HotError;
+use super::keys::ShardKeys;
+use super::script::{Script, ScriptCall};
+
+/// A cluster's answers that end by themselves (a fail-over, a slot that moves) are waited out this long in between. With the
+/// client's own 1.3 s most calls would reach their deadline.
+const CLUSTER_RETRY_MS: (u64, u64) = (20, 200);
 
 /// One server or a cluster. Connects on the first call and again after it was lost; every call has a deadline.
 #[derive(Clone)]
@@ -51,6 +57,8 @@ impl Connection {
                 let mut builder = ClusterClient::builder(nodes.iter().map(String::as_str))
                     .connection_timeout(timeout)
                     .response_timeout(timeout)
+                    .min_retry_wait(CLUSTER_RETRY_MS.0)
+                    .max_retry_wait(CLUSTER_RETRY_MS.1)
                     .tcp_settings(tcp_settings(timeout));
                 if let Some(certificates) = certificates() {
                     builder = builder.certs(certificates);
@@ -65,16 +73,18 @@ impl Connection {
         matches!(self.target, Target::Cluster { .. })
     }
 
-    pub(super) async fn script<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, HotError> {
-        self.with_deadline(async {
-            let mut live = self.live().await?;
-            Ok(call.invoke_async(&mut live).await?)
-        })
-        .await
+    /// The key that a call on a cluster has to have behind its others where the script takes keys that it was not given,
+    /// so that it runs whole or not at all while its slot moves (`lua/slot_guard.lua`).
+    pub(super) fn guard(&self, shard: ShardKeys) -> Option<String> {
+        self.is_cluster().then(|| shard.guard())
+    }
+
+    pub(super) async fn script<T: FromRedisValue>(&self, call: &ScriptCall<'_>) -> Result<T, HotError> {
+        self.evalsha(call.script, &call.evalsha()).await
     }
 
     /// A call of the script that was written as a command (`EVALSHA`, the hash, the number of keys, ...): for calls with
-    /// many arguments, which [`ScriptInvocation`] would hold one by one.
+    /// many arguments, which [`ScriptCall`] would hold one by one.
     pub(super) async fn evalsha<T: FromRedisValue>(
         &self,
         script: &Script,
@@ -84,8 +94,7 @@ impl Connection {
             let mut live = self.live().await?;
             match call.query_async(&mut live).await {
                 Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                    script.load_async(&mut live).await?;
-                    Ok(call.query_async(&mut live).await?)
+                    Ok(script.eval(call).query_async(&mut live).await?)
                 }
                 result => Ok(result?),
             }
