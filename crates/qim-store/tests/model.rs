@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use qim_core::{Compression, ConversationKey, RetentionClass, UnixMillis, stub};
+use qim_core::{Compression, ConversationKey, PayloadForm, RetentionClass, UnixMillis, stub};
 use qim_store::TieredMessageStore;
 use qim_store::hot::{Draft, Marks};
 use qim_store::tiered::{Position, PullRequest, TieredDraft};
@@ -233,10 +233,10 @@ impl World {
             let page = self.pull(key, Position::After(after)).await;
             for record in &page.records {
                 let sent = &log[usize::try_from(record.seq).unwrap() - 1];
-                assert_eq!(record.message.payload, sent.draft.payload);
-                assert_eq!(record.message.client_msg_id, sent.draft.client_msg_id);
+                assert_eq!(record.payload, sent.draft.payload);
+                assert_eq!(record.message().client_msg_id, sent.draft.client_msg_id);
                 assert_eq!(
-                    (record.message.created_at, record.message.expires_at),
+                    (record.encoded.created_at(), record.encoded.expires_at()),
                     (sent.created_at, sent.expires_at)
                 );
                 seen.push(record.seq);
@@ -250,7 +250,7 @@ impl World {
     }
 
     async fn pull(&self, key: &ConversationKey, position: Position) -> qim_store::tiered::Page {
-        let request = PullRequest { position, limit: 30, fail_on_expired: false, accept_zstd: false };
+        let request = PullRequest { position, limit: 30, fail_on_expired: false, form: PayloadForm::Plain };
         self.store().pull(key, request, self.now).await.unwrap()
     }
 }

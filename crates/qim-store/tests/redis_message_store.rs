@@ -147,7 +147,7 @@ async fn seqs_have_no_gap_and_dates_never_go_back_under_concurrent_commits() {
     }
     assert!(all.into_iter().eq(1..=400));
     let values = page(&store, &conv, PageStart::After(0)).await.values;
-    let dates: Vec<_> = values.iter().map(|value| value.readable(NOW).unwrap().created_at).collect();
+    let dates: Vec<_> = values.iter().map(|value| value.readable(NOW).unwrap().created_at()).collect();
     assert!(dates.is_sorted());
     assert_eq!(values.len(), 400);
 }

@@ -91,6 +91,27 @@ impl Connection {
         .await
     }
 
+    /// The replies to a command and to a call of the script, as [`Self::evalsha`] takes it, in one round trip. Each may be
+    /// an error of the server's. Of two such calls at most the first finds that Redis has not got the script.
+    pub(super) async fn command_and_script(
+        &self,
+        command: Cmd,
+        (script, call): (&Script, Cmd),
+    ) -> Result<(Value, Value), HotError> {
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.add_command(command).add_command(call).ignore_errors();
+        self.with_deadline(async {
+            let mut live = self.live().await?;
+            let replies: (Value, Value) = pipeline.query_async(&mut live).await?;
+            if matches!(&replies.1, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript)) {
+                script.load_async(&mut live).await?;
+                return Ok(pipeline.query_async(&mut live).await?);
+            }
+            Ok(replies)
+        })
+        .await
+    }
+
     /// The text of an `INFO` section: of one server, or of all nodes of a cluster one after the other.
     pub(super) async fn info(&self, section: &str) -> Result<String, HotError> {
         let reply: Value = self.command(redis::cmd("INFO").arg(section)).await?;

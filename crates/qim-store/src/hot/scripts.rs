@@ -18,6 +18,7 @@ const GROWS: &str = "#!lua";
 pub(super) struct Scripts {
     pub(super) commit_messages: Script,
     pub(super) read_page: Script,
+    pub(super) resting: Script,
     pub(super) seek_time: Script,
     pub(super) mark_archived: Script,
     pub(super) trim_hot_history: Script,
@@ -42,6 +43,10 @@ impl Scripts {
         Self {
             commit_messages: script(GROWS, include_str!("../../lua/commit_messages.lua")),
             read_page: reads(include_str!("../../lua/read_page.lua")),
+            // Each newest page calls it: the rest of the prelude takes longer than it does.
+            resting: Script::new(
+                &[READS_ONLY, LINEAR_HASHING, IDLE, include_str!("../../lua/resting.lua")].join("\n"),
+            ),
             seek_time: reads(include_str!("../../lua/seek_time.lua")),
             mark_archived: shrinks(include_str!("../../lua/mark_archived.lua")),
             trim_hot_history: shrinks(include_str!("../../lua/trim_hot_history.lua")),

@@ -3,6 +3,7 @@
 mod append;
 mod convert;
 mod import;
+mod page;
 mod pull;
 mod status;
 mod stream;
@@ -14,8 +15,8 @@ use std::sync::Arc;
 use futures::Stream;
 use qim_core::{ConversationKey, SharedClock};
 use qim_daemon::WriterConfig;
-use qim_proto::v1;
-use qim_proto::v1::history_server::History as HistoryApi;
+use qim_proto::encoding_server::history_server::History as HistoryApi;
+use qim_proto::{EncodedPullResponse, v1};
 use qim_store::TieredMessageStore;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
@@ -71,7 +72,7 @@ impl HistoryApi for History {
         Ok(Response::new(Box::pin(stream::answers(self.clone(), request.into_inner()))))
     }
 
-    async fn pull(&self, request: Request<v1::PullRequest>) -> Result<Response<v1::PullResponse>, Status> {
+    async fn pull(&self, request: Request<v1::PullRequest>) -> Result<Response<EncodedPullResponse>, Status> {
         Ok(Response::new(self.pull_page(request.into_inner()).await?))
     }
 
