@@ -68,7 +68,7 @@ impl Decoder {
         let mut content = &body[rest.at..];
         let encoding = Encoding::take(payload_form, &mut content)?;
         let payload = body.len() - content.len()..body.len();
-        Ok(EncodedRecord { created_at, expires_at, sender, id, content_type, encoding, payload, bytes })
+        Ok(EncodedRecord { bytes, created_at, expires_at, sender, id, content_type, encoding, payload })
     }
 }
 

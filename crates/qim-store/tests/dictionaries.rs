@@ -49,7 +49,11 @@ async fn needed(
     now: UnixMillis,
 ) -> Vec<Option<u32>> {
     let page = store.hot().read_page(conversation, PageStart::After(0), 500, now).await.unwrap();
-    page.values.iter().filter_map(|value| value.readable(now)).map(|m| m.dictionary()).collect()
+    page.values
+        .iter()
+        .filter_map(|value| value.readable(now))
+        .map(qim_core::EncodedRecord::dictionary)
+        .collect()
 }
 
 async fn payloads(

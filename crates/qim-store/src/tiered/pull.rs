@@ -123,17 +123,17 @@ impl TieredMessageStore {
         PullRequest { limit, form, .. }: PullRequest,
         now: UnixMillis,
     ) -> Result<(), HotError> {
-        let mut full = false;
+        let mut is_full = false;
         for _ in 0..HOT_PAGES_MAX {
             for value in hot.values {
-                full = !fill.has_room_for(&value, limit);
-                if full {
+                is_full = !fill.has_room_for(&value, limit);
+                if is_full {
                     break;
                 }
                 self.take(conversation, value, fill, form, now).await;
             }
             let next_seq = fill.page.next_seq;
-            if full || fill.len() == limit || next_seq >= fill.page.last {
+            if is_full || fill.len() == limit || next_seq >= fill.page.last {
                 break;
             }
             hot = self.hot_page(conversation, PageStart::After(next_seq), limit, now).await?;
@@ -157,17 +157,17 @@ impl TieredMessageStore {
         let earliest = self.earliest_available(conversation, &hot, now).await?;
         let floor = hot.marks.floor;
         let mut fill = PageFill::start(&earliest, hot.marks, before.min(hot.marks.last + 1));
-        let mut full = false;
+        let mut is_full = false;
         for _ in 0..HOT_PAGES_MAX {
             for value in std::mem::take(&mut hot.values).into_iter().rev() {
-                full = !fill.has_room_for(&value, request.limit);
-                if full {
+                is_full = !fill.has_room_for(&value, request.limit);
+                if is_full {
                     break;
                 }
                 self.take(conversation, value, &mut fill, request.form, now).await;
             }
             let next_seq = fill.page.next_seq;
-            if full || fill.len() == request.limit || next_seq <= floor.max(earliest.seq) {
+            if is_full || fill.len() == request.limit || next_seq <= floor.max(earliest.seq) {
                 break;
             }
             hot = self.hot_page(conversation, PageStart::Before(next_seq), request.limit, now).await?;
@@ -175,7 +175,7 @@ impl TieredMessageStore {
                 break;
             }
         }
-        let left = if full { 0 } else { request.limit - fill.len() };
+        let left = if is_full { 0 } else { request.limit - fill.len() };
         if left > 0 && fill.page.next_seq <= floor && floor > 1 {
             match earliest.archive_error {
                 Some(error) if fill.len() == 0 => return Err(error.into()),
