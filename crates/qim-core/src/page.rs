@@ -121,7 +121,8 @@ mod tests {
         codec,
     };
 
-    const SAYING: &str = "to be, or not to be, or to be, or not to be: that is the question";
+    const SAYING: &str = "to be, or not to be, or to be, or not to be: that is the question, whether it is nobler to be, or \
+        not to be, in the mind: that is the question";
 
     fn record(payload: &str) -> EncodedRecord {
         let conversation = ConversationKey::new(TenantId::default(), "c").unwrap();

@@ -101,7 +101,7 @@ impl RedisMessageStore {
         }
         // Lua counts in doubles; no conversation gets this far.
         let seq = seq.min(SEQ_MAX);
-        let mut call = self.scripts.read_page.prepare_invoke();
+        let mut call = self.scripts.read_page.call();
         let keys = self.keys(conversation);
         call.key(keys.records()).key(keys.shard.idle());
         call.arg(&keys.id).arg(mode).arg(seq).arg(limit).arg(now.get());
@@ -122,10 +122,12 @@ impl RedisMessageStore {
         let records = keys.records();
         let mut range = redis::cmd("LRANGE");
         range.arg(&records).arg(-1 - limit.cast_signed()).arg(-1);
-        let resting = &self.scripts.resting;
-        let mut call = redis::cmd("EVALSHA");
-        call.arg(resting.get_hash()).arg(2).arg(&records).arg(keys.shard.idle()).arg(&keys.id);
-        let (values, resting) = self.connection.command_and_script(range, (resting, call)).await?;
+        let mut call = self.scripts.resting.call();
+        call.key(&records).key(keys.shard.idle()).arg(&keys.id);
+        let (values, resting) = match self.connection.command_and_script(range, &call).await {
+            Err(HotError::Refused(_)) => return Ok(None),
+            replies => replies?,
+        };
         let Ok(mut values) = read::<Vec<Vec<u8>>>(values) else { return Ok(None) };
         if values.is_empty() {
             return Ok(read(resting).ok().and_then(parse_resting));
@@ -156,7 +158,7 @@ impl RedisMessageStore {
         conversation: &ConversationKey,
         time: UnixMillis,
     ) -> Result<(Marks, u64), HotError> {
-        let mut call = self.scripts.seek_time.prepare_invoke();
+        let mut call = self.scripts.seek_time.call();
         let keys = self.keys(conversation);
         call.key(keys.records()).key(keys.shard.idle()).arg(&keys.id).arg(time.get());
         let reply: Vec<Value> = self.connection.script(&call).await?;

@@ -71,6 +71,9 @@ impl TieredMessageStore {
             return Ok(PutReport::default());
         }
         let report = self.archive.put(conversation, records, now).await?;
+        if records.iter().all(|record| record.encoded.is_expired(now)) {
+            return Ok(report);
+        }
         let marks = self.archive.marks_of(conversation, records, now).await?;
         match missing_of(records, marks, now).first() {
             None => Ok(report),
@@ -89,7 +92,10 @@ impl TieredMessageStore {
         records: &[StoredRecord],
         now: UnixMillis,
     ) -> Result<Vec<StoredRecord>, ArchiveError> {
-        let (Some(first), Some(last)) = (records.first(), records.last()) else { return Ok(Vec::new()) };
+        // Of what has expired no copy is needed, nor an archive that answers.
+        let mut readable = records.iter().filter(|record| !record.encoded.is_expired(now));
+        let Some(first) = readable.next() else { return Ok(Vec::new()) };
+        let last = readable.next_back().unwrap_or(first);
         let range = SeqRange { from: first.seq, below: last.seq + 1 };
         let marks = self.archive.marks(conversation, range, now).await?;
         Ok(missing_of(records, marks, now).into_iter().cloned().collect())

@@ -117,7 +117,8 @@ mod tests {
 
     use super::*;
 
-    const SAYING: &str = "to be, or not to be, or to be, or not to be: that is the question";
+    const SAYING: &str = "to be, or not to be, or to be, or not to be: that is the question, whether it is nobler to be, or \
+        not to be, in the mind: that is the question";
 
     fn message(class: RetentionClass, expires_at: Option<u64>, payload: &str) -> Message {
         Message {
