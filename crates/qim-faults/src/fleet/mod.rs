@@ -6,8 +6,10 @@ mod conductor;
 mod inflict;
 
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use qim_testkit::{Daemon, FaultProxy, Launch, RedisServer};
 
 use crate::kind::{Effect, Target};
@@ -23,8 +25,11 @@ use clock::DaemonClock;
 /// Few, so that a run's daemons have little to do beside it.
 const SHARDS: &str = "4";
 /// Shorter than most faults, so that daemons feel them.
-const REDIS_TIMEOUT: &str = "500ms";
+const REDIS_TIMEOUT: &str = "700ms";
 const ARCHIVE_TIMEOUT: &str = "1s";
+
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(50);
 
 /// A daemon and its ways to the others.
 struct Member {
@@ -62,7 +67,23 @@ impl Fleet {
             let member = fleet.member(dir, schedule, Target::Archiver, i)?;
             fleet.archivers.push(member);
         }
+        fleet.await_ready()?;
         Ok(fleet)
+    }
+
+    /// On a busy machine a daemon may give up its start: as under a service manager, it tries again.
+    fn await_ready(&self) -> Result<()> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        for (name, daemon) in self.daemons() {
+            while !daemon.try_get("/readyz").is_ok_and(|answer| answer.status == 200) {
+                if daemon.ended().is_some() {
+                    daemon.respawn();
+                }
+                ensure!(Instant::now() < deadline, "{name} is not ready:\n{}", daemon.stderr());
+                thread::sleep(POLL);
+            }
+        }
+        Ok(())
     }
 
     fn member(&self, dir: &Path, schedule: &Schedule, role: Target, instance: usize) -> Result<Member> {
@@ -92,7 +113,7 @@ impl Fleet {
             launch = moved.environment().into_iter().fold(launch, |launch, (name, value)| launch.env(name, value));
             clock = Some(moved);
         }
-        let daemon = launch.start();
+        let daemon = launch.start_detached();
         let grpc = daemon.grpc_url();
         let grpc = grpc.strip_prefix("http://").expect("its own address").parse()?;
         let client_link = is_writer.then(|| FaultProxy::start(grpc));
