@@ -27,7 +27,7 @@ use step::{Step, any_step};
 use world::World;
 
 const AT_ONCE: usize = 4;
-const STEPS_MAX: usize = 40;
+const STEPS: std::ops::Range<usize> = 5..60;
 const SHRINK_STEPS_MAX: u32 = 300;
 
 /// What `scripts/soak` asks for; else the default.
@@ -69,7 +69,7 @@ fn history(runtime: &Runtime, seed: u64, open: impl Fn(&str) -> Arc<dyn ArchiveS
     };
     let random = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let attempt = Cell::new(0);
-    let result = TestRunner::new_with_rng(config, random).run(&vec(any_step(), 1..STEPS_MAX), |steps| {
+    let result = TestRunner::new_with_rng(config, random).run(&vec(any_step(), STEPS), |steps| {
         let name = format!("s{seed}a{}", attempt.replace(attempt.get() + 1));
         one(runtime, open(&name), &name, &steps)
     });

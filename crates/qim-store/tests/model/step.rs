@@ -49,8 +49,8 @@ pub(crate) fn any_step() -> impl Strategy<Value = Step> {
     let conversation = || 0..CONVERSATIONS;
     let class = || select(RetentionClass::ALL.to_vec());
     let index = any::<Index>;
-    let hours_old = select(vec![0, 0, 0, 1, 23, 200, 700]);
-    let forwards = select(vec![MS, SECOND, HOUR, HOUR * 23, DAY, DAY * 6, DAY * 8]);
+    let hours_old = select(vec![0, 0, 0, 1, 23, 200, 700, 719]);
+    let forwards = select(vec![MS, SECOND, HOUR, HOUR * 23, DAY, DAY * 6, DAY * 8, DAY * 31]);
     let crash = || (0..4_usize, any::<bool>()).prop_map(|(after, is_done)| Fault::Once { after, is_done });
     let archive = select(vec![Fault::Down, Fault::Slow, Fault::None, Fault::None]);
     prop_oneof![
