@@ -199,6 +199,16 @@ impl Daemon {
         send_signal(self.process().as_ref().expect("it runs"), signal);
     }
 
+    /// Holds it (SIGSTOP), like a machine that sleeps.
+    pub fn pause(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// Lets it go on after [`Daemon::pause`].
+    pub fn resume(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
     /// Starts it again as before, and waits until its admin port answers. Kills it first where it runs.
     pub fn restart(&self) {
         self.respawn();
