@@ -65,19 +65,13 @@ impl Worker {
         let listed: Vec<(Fence, Vec<ConversationKey>)> = stream::iter(self.held.all())
             .map(|fence| async move { (fence.clone(), list(fence.shard).await) })
             .buffer_unordered(LISTS)
-<<<<<<< HEAD
-            .try_collect()
-            .await?;
-        let more = listed.iter().any(|(_, conversations)| conversations.len() >= CONVERSATIONS_PER_SHARD);
-=======
             .filter_map(|(fence, listed)| {
                 let conversations = listed.inspect_err(|error| unlisted = Some(error.clone())).ok();
                 std::future::ready(conversations.map(|conversations| (fence, conversations)))
             })
             .collect()
             .await;
-        let more = listed.iter().any(|(_, conversations)| conversations.len() == CONVERSATIONS_PER_SHARD);
->>>>>>> main
+        let more = listed.iter().any(|(_, conversations)| conversations.len() >= CONVERSATIONS_PER_SHARD);
         let jobs = listed.into_iter().flat_map(|(fence, conversations)| {
             conversations.into_iter().map(move |conversation| (fence.clone(), conversation))
         });

@@ -441,7 +441,10 @@ async fn what_a_clock_that_is_ahead_entered_is_found_and_what_was_set_aside_is_l
     store.commit(&conv, &[draft("a", DefaultClass, ahead)], ahead, None).await.unwrap();
     assert!(store.unarchived(shard, NOW, 10).await.unwrap().is_empty(), "by its time it is not due");
     assert_eq!(store.unarchived_ahead(shard, NOW, 10).await.unwrap(), std::slice::from_ref(&conv));
-    assert!(store.unarchived_ahead(shard, ahead, 10).await.unwrap().is_empty(), "within what clocks may differ by");
+    assert!(
+        store.unarchived_ahead(shard, ahead, 10).await.unwrap().is_empty(),
+        "within what clocks may differ by"
+    );
 
     let fence = fence(&store, &conv).await;
     store.set_conversation_aside(&conv, &fence, "as a test", NOW, (NOW + HOUR, NOW)).await.unwrap();

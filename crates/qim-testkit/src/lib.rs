@@ -29,11 +29,8 @@ pub use dictionary::dictionary;
 pub use eventually::{eventually, eventually_async};
 pub use fault_proxy::{FaultMode, FaultProxy};
 pub use http::{HttpAnswer, http_get};
-<<<<<<< HEAD
 pub use model::{ConversationModel, ModelCommit};
-=======
 pub use nix::sys::signal::Signal;
->>>>>>> main
 pub use ports::free_port;
 pub use redis_cluster::RedisCluster;
 pub use redis_server::{RedisOptions, RedisServer};

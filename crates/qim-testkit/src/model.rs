@@ -53,7 +53,9 @@ impl ConversationModel {
         let mut answers = Vec::new();
         for (index, message) in batch.iter().enumerate() {
             match (1..).zip(&log).find(|(_, known)| known.identity() == message.identity()) {
-                Some((_, known)) if known.body() != message.body() => return ModelCommit::AlreadyExists(index),
+                Some((_, known)) if known.body() != message.body() => {
+                    return ModelCommit::AlreadyExists(index);
+                }
                 Some((seq, _)) => answers.push((seq, true)),
                 None => {
                     let before = log.last().map_or(UnixMillis::EPOCH, |last| last.created_at);
@@ -116,8 +118,12 @@ mod tests {
     #[test]
     fn a_message_has_one_place_and_a_date_no_earlier_than_the_one_before() {
         let (mut model, later) = (model(), NOW + Duration::from_secs(5));
-        let (a, b) = (message("a", RetentionClass::Default, later), message("b", RetentionClass::Default, NOW));
-        assert_eq!(model.commit(&[a.clone(), b, a.clone()]), ModelCommit::Taken(vec![(1, false), (2, false), (1, true)]));
+        let (a, b) =
+            (message("a", RetentionClass::Default, later), message("b", RetentionClass::Default, NOW));
+        assert_eq!(
+            model.commit(&[a.clone(), b, a.clone()]),
+            ModelCommit::Taken(vec![(1, false), (2, false), (1, true)])
+        );
         assert_eq!((model.last(), model.at(2).created_at), (2, later));
         assert_eq!((model.first_since(later), model.first_since(later + Duration::from_millis(1))), (1, 3));
         let other = Message { payload: "other".into(), ..a };

@@ -132,7 +132,12 @@ impl World {
         self.try_pull(key, position, PAGE).await.unwrap()
     }
 
-    async fn try_pull(&self, key: &ConversationKey, position: Position, limit: usize) -> Result<Page, PullError> {
+    async fn try_pull(
+        &self,
+        key: &ConversationKey,
+        position: Position,
+        limit: usize,
+    ) -> Result<Page, PullError> {
         let request = PullRequest { position, limit, fail_on_expired: false, accept_zstd: false };
         self.store.pull(key, request, self.now).await
     }

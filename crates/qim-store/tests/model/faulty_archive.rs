@@ -20,7 +20,10 @@ pub(crate) enum Fault {
     /// Each is done, and nobody learns that in time.
     Slow,
     /// After so many calls one fails, before or after it is done; then none.
-    Once { after: usize, is_done: bool },
+    Once {
+        after: usize,
+        is_done: bool,
+    },
 }
 
 /// The archive behind it, with a fault.

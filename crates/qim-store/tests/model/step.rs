@@ -16,24 +16,50 @@ pub(crate) const BACK_MAX: Duration = Duration::from_mins(59);
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     /// New messages of one class, as many hours old: an append, or an import.
-    Send { conversation: usize, class: RetentionClass, count: usize, hours_old: u32 },
+    Send {
+        conversation: usize,
+        class: RetentionClass,
+        count: usize,
+        hours_old: u32,
+    },
     /// A message that was sent before, together with a new one.
-    Resend { conversation: usize, which: Index },
+    Resend {
+        conversation: usize,
+        which: Index,
+    },
     /// A message that was sent before, with another body, behind a new one.
-    Conflict { conversation: usize, which: Index },
+    Conflict {
+        conversation: usize,
+        which: Index,
+    },
     /// A new message of which the answer is lost, and which is sent again.
-    SendUnanswered { conversation: usize, class: RetentionClass },
+    SendUnanswered {
+        conversation: usize,
+        class: RetentionClass,
+    },
     Advance(Duration),
     /// The clock goes back.
     Rewind(Duration),
     Collect,
-    Copy { conversation: usize },
-    Trim { conversation: usize },
+    Copy {
+        conversation: usize,
+    },
+    Trim {
+        conversation: usize,
+    },
     /// The archiver ends at one of its calls to the archive, or just behind it.
-    CrashedCopy { conversation: usize, at: Fault },
-    CrashedTrim { conversation: usize, at: Fault },
+    CrashedCopy {
+        conversation: usize,
+        at: Fault,
+    },
+    CrashedTrim {
+        conversation: usize,
+        at: Fault,
+    },
     /// An archiver wakes up that slept through its lease, and goes on beside the one that has it now.
-    StaleArchiver { conversation: usize },
+    StaleArchiver {
+        conversation: usize,
+    },
     /// From here on.
     Archive(Fault),
     Maintain,
@@ -41,8 +67,13 @@ pub(crate) enum Step {
     Train,
     /// From here on commits are those of a writer that stores payloads like this.
     Restart(Compression),
-    Seek { conversation: usize, hours_ago: u32 },
-    Describe { conversation: usize },
+    Seek {
+        conversation: usize,
+        hours_ago: u32,
+    },
+    Describe {
+        conversation: usize,
+    },
 }
 
 pub(crate) fn any_step() -> impl Strategy<Value = Step> {

@@ -68,7 +68,9 @@ impl World {
                 }
             }
             Step::Conflict { conversation, which } => {
-                if let Some(draft) = self.pick(*conversation, which, |world, known| !known.is_expired(world.latest)) {
+                if let Some(draft) =
+                    self.pick(*conversation, which, |world, known| !known.is_expired(world.latest))
+                {
                     let new = self.new_draft(RetentionClass::Default, self.now);
                     let other = Draft { payload: "something else".into(), ..draft };
                     self.send(*conversation, vec![new, other]).await;
@@ -121,7 +123,8 @@ impl World {
 
     /// Whether it will be recognised for certain when it is sent again.
     fn is_remembered(&self, known: &Message) -> bool {
-        let archived = known.class == RetentionClass::Default && self.latest < known.created_at + SURELY_ARCHIVED;
+        let archived =
+            known.class == RetentionClass::Default && self.latest < known.created_at + SURELY_ARCHIVED;
         !known.is_expired(self.latest) || self.latest < known.created_at + SURELY_HOT || archived
     }
 
@@ -132,8 +135,11 @@ impl World {
         which: &Index,
         fits: impl Fn(&Self, &Message) -> bool,
     ) -> Option<Draft> {
-        let known: Vec<&Message> =
-            self.models[conversation].all().map(|(_, known)| known).filter(|known| fits(self, known)).collect();
+        let known: Vec<&Message> = self.models[conversation]
+            .all()
+            .map(|(_, known)| known)
+            .filter(|known| fits(self, known))
+            .collect();
         let known = known.get(which.index(known.len().max(1)))?;
         Some(Draft {
             sender: known.sender.clone(),
@@ -183,7 +189,8 @@ impl World {
         self.link.set(FaultMode::DropOneReply);
         let first = self.store.commit(&key, &batch, self.now).await;
         self.link.set(FaultMode::Pass);
-        let unavailable = |error: &TieredCommitError| matches!(error, TieredCommitError::Hot(HotError::Unavailable(_)));
+        let unavailable =
+            |error: &TieredCommitError| matches!(error, TieredCommitError::Hot(HotError::Unavailable(_)));
         assert!(first.as_ref().err().is_none_or(unavailable), "{first:?}");
         let again = loop {
             match self.store.commit(&key, &batch, self.now).await {
@@ -271,8 +278,7 @@ fn open(link: &FaultProxy, archive: Arc<FaultyArchive>, compression: Compression
 }
 
 fn first_sent_when_created(drafts: &[Draft]) -> Vec<TieredDraft> {
-    let tiered =
-        |draft: &Draft| TieredDraft { draft: draft.clone(), first_sent_at: Some(draft.created_at) };
+    let tiered = |draft: &Draft| TieredDraft { draft: draft.clone(), first_sent_at: Some(draft.created_at) };
     drafts.iter().map(tiered).collect()
 }
 
