@@ -46,15 +46,15 @@ pub(crate) async fn await_all(fleet: &Fleet, clients: &Clients, lifted: Instant)
             0 => {}
             left => missing.push(format!("{left} requests are not answered")),
         }
-        for conversation in 0..CONVERSATIONS {
+        for (conversation, is_committed) in committed.iter_mut().enumerate() {
             let writer = conversation % clients.writers();
-            if !committed[conversation] {
+            if !*is_committed {
                 let message = Message { number: next_probe, class: Class::Default, bytes: 10 };
                 let probe = Batch { conversation, imported_as: None, messages: vec![message] };
                 next_probe += 1;
-                committed[conversation] = clients.send(writer, &probe, Body::Own).await;
+                *is_committed = clients.send(writer, &probe, Body::Own).await;
             }
-            if !committed[conversation] {
+            if !*is_committed {
                 missing.push(format!("c{conversation} cannot be written to"));
             }
             missing.extend(behind(clients, writer, conversation).await);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use qim_testkit::{Daemon, FaultProxy, Launch, RedisServer};
 
-use crate::kind::{Effect, Target};
+use crate::kind::{Effect, Kind, Target};
 use crate::load::{HOT_WINDOW_DAYS, RETENTION_DAYS};
 use crate::schedule::{Fault, Schedule};
 
@@ -52,7 +52,7 @@ impl Fleet {
     /// Starts everything in this directory, and waits until it is ready.
     pub(crate) fn start(dir: &Path, schedule: &Schedule, archive: ArchiveSite) -> Result<Self> {
         // With `everysec` a killed Redis loses what it had not written while it waited for its disk.
-        let sync = if schedule.has(|kind| kind.loses_data()) { "everysec" } else { "always" };
+        let sync = if schedule.has(Kind::loses_data) { "everysec" } else { "always" };
         let redis = RedisServer::options()
             .append_only()
             .arg("appendfsync", sync)
