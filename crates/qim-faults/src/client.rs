@@ -1,5 +1,6 @@
 //! The clients: they send what the load says, send again what was not answered, read pages, and write everything down.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -118,9 +119,10 @@ impl Clients {
         self.note_sending(batch);
         let outcomes = if batch.imported_as.is_some() {
             let request = v1::ImportRequest { tenant, conversation, messages };
-            client.import(request).await.map(|answer| {
-                answer.into_inner().results.iter().map(|result| imported(*result)).collect()
-            })
+            client
+                .import(request)
+                .await
+                .map(|answer| answer.into_inner().results.iter().map(|result| imported(*result)).collect())
         } else {
             let request = v1::AppendRequest { tenant, conversation, messages };
             client.append(request).await.map(|answer| {
@@ -159,7 +161,8 @@ impl Clients {
 
     fn to_send(&self, batch: &Batch, message: Message, body: Body) -> v1::Message {
         let Message { number, class, bytes } = message;
-        let first_sent = self.ledger().messages.get(&number).and_then(|sent| sent.attempts.first()).map(|a| a.sent_ms);
+        let first_sent =
+            self.ledger().messages.get(&number).and_then(|sent| sent.attempts.first()).map(|a| a.sent_ms);
         let class = match class {
             Class::Ephemeral => v1::RetentionClass::Ephemeral24h,
             Class::Default => v1::RetentionClass::Default,
@@ -178,19 +181,14 @@ impl Clients {
 
     /// Sends once more what nobody knows the outcome of; how much of it still has none.
     pub(crate) async fn settle_unknown(&self, writer: usize) -> usize {
-        let unknown: Vec<Batch> = {
-            let ledger = self.ledger();
-            let unknown = ledger.messages.iter().filter(|(_, sent)| sent.is_unknown());
-            unknown
-                .map(|(number, sent)| Batch {
-                    conversation: sent.conversation,
-                    imported_as: sent.imported_as,
-                    messages: vec![Message { number: *number, class: sent.class, bytes: sent.bytes }],
-                })
-                .collect()
-        };
+        let mut unknown: BTreeMap<(usize, Option<i64>), Vec<Message>> = BTreeMap::new();
+        for (number, sent) in self.ledger().messages.iter().filter(|(_, sent)| sent.is_unknown()) {
+            let message = Message { number: *number, class: sent.class, bytes: sent.bytes };
+            unknown.entry((sent.conversation, sent.imported_as)).or_default().push(message);
+        }
         let mut left = 0;
-        for batch in unknown {
+        for ((conversation, imported_as), messages) in unknown {
+            let batch = Batch { conversation, imported_as, messages };
             left += usize::from(!self.send(writer, &batch, Body::Own).await);
         }
         left
@@ -279,8 +277,7 @@ impl Clients {
         writer: usize,
         number: usize,
     ) -> Result<v1::DescribeResponse, Status> {
-        let request =
-            v1::DescribeRequest { tenant: self.tenant.clone(), conversation: conversation(number) };
+        let request = v1::DescribeRequest { tenant: self.tenant.clone(), conversation: conversation(number) };
         Ok(self.writers[writer].clone().describe(request).await?.into_inner())
     }
 

@@ -213,7 +213,9 @@ impl TieredMessageStore {
                 None => self.prepend_archived(conversation, &mut page, left, now).await?,
             }
         } else {
-            page.has_more = page.next_seq > page.earliest_available;
+            // Nobody knows what the archive has while it is away: `earliest_available` speaks of the hot tier then.
+            let earliest = if page.archive_unavailable { 1 } else { page.earliest_available };
+            page.has_more = page.next_seq > earliest;
         }
         Ok(page)
     }
