@@ -7,6 +7,7 @@ mod metrics;
 mod report;
 mod server;
 mod service;
+mod transport;
 
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use crate::metrics::WriterMetrics;
 use crate::report::ReportTask;
 use crate::server::Server;
 use crate::service::History;
+use crate::transport::Limits;
 
 /// What other daemons know this one as.
 const ROLE: &str = "writer";
@@ -35,7 +37,8 @@ pub async fn start(daemon: Daemon<WriterConfig>, [requests, loops]: [Phase; 2]) 
     let token = requests.token().clone();
     let history =
         History::new(store.clone(), &daemon.config, daemon.clock.clone(), metrics.clone(), token.clone());
-    let server = Server::bind(&daemon.config, history, daemon.readiness.clone()).await?;
+    let limits = Limits::new(&daemon);
+    let server = Server::bind(&daemon.config, limits, history, daemon.readiness.clone()).await?;
     requests.spawn("grpc", server.serve(token));
 
     let collect = GcTask::new(store.hot().clone(), daemon.clock.clone(), metrics.clone());

@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures::Stream;
+use prost::Message;
 use qim_core::{ConversationKey, SharedClock};
 use qim_daemon::WriterConfig;
 use qim_proto::v1;
@@ -21,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::metrics::{Refusal, WriterMetrics};
+use crate::transport::{Charge, STREAM_WINDOW, account_of};
 
 /// The service. Cheap to clone.
 #[derive(Clone)]
@@ -53,6 +55,11 @@ impl History {
     }
 }
 
+/// Accounts for a request that is worked on.
+fn held(request: &Request<impl Message>) -> Result<Charge, Status> {
+    account_of(request.extensions()).charge(request.get_ref().encoded_len())
+}
+
 #[tonic::async_trait]
 impl HistoryApi for History {
     type AppendStreamStream = Pin<Box<dyn Stream<Item = Result<v1::AppendStreamResponse, Status>> + Send>>;
@@ -61,6 +68,7 @@ impl HistoryApi for History {
         &self,
         request: Request<v1::AppendRequest>,
     ) -> Result<Response<v1::AppendResponse>, Status> {
+        let _held = held(&request)?;
         Ok(Response::new(self.append_messages(request.into_inner()).await?))
     }
 
@@ -68,17 +76,30 @@ impl HistoryApi for History {
         &self,
         request: Request<Streaming<v1::AppendStreamRequest>>,
     ) -> Result<Response<Self::AppendStreamStream>, Status> {
-        Ok(Response::new(Box::pin(stream::answers(self.clone(), request.into_inner()))))
+        let account = account_of(request.extensions()).clone();
+        // While it waits it is not read, and the transport keeps what has come.
+        let unread = account.charge(STREAM_WINDOW as usize)?;
+        let answers = stream::answers(self.clone(), account, request.into_inner());
+        let mut response: Response<Self::AppendStreamStream> = Response::new(Box::pin(answers));
+        response.extensions_mut().insert(Arc::new(unread));
+        Ok(response)
     }
 
     async fn pull(&self, request: Request<v1::PullRequest>) -> Result<Response<v1::PullResponse>, Status> {
-        Ok(Response::new(self.pull_page(request.into_inner()).await?))
+        let account = account_of(request.extensions()).clone();
+        let page = self.pull_page(request.into_inner()).await?;
+        // A client may ask for pages and never take them.
+        let held = account.charge(page.encoded_len())?;
+        let mut response = Response::new(page);
+        response.extensions_mut().insert(Arc::new(held));
+        Ok(response)
     }
 
     async fn import(
         &self,
         request: Request<v1::ImportRequest>,
     ) -> Result<Response<v1::ImportResponse>, Status> {
+        let _held = held(&request)?;
         Ok(Response::new(self.import_messages(request.into_inner()).await?))
     }
 
