@@ -412,7 +412,7 @@ async fn a_damaged_hot_record_stops_its_conversation_before_it_and_is_never_dele
 async fn a19_with_the_archive_down_only_what_expired_goes_and_commits_and_hot_reads_go_on() {
     let (redis, hot) = hot_store();
     let nowhere = format!("scylla://127.0.0.1:{}/qim", qim_testkit::free_port());
-    let options = qim_store::archive::ArchiveOptions { timeout: SECOND };
+    let options = qim_store::archive::ArchiveOptions { timeout: SECOND, tls: None };
     let archive = qim_store::archive::open(&nowhere.parse().unwrap(), options).unwrap();
     let store = TieredMessageStore::with_trim(hot, archive, WINDOW);
     let conv = conversation("c");
@@ -449,7 +449,7 @@ async fn with_the_archive_down_hot_pages_are_served_and_archived_ones_say_try_ag
     let conv = conversation("c");
     ten_and_ten(&store, &conv).await;
     let nowhere = format!("scylla://127.0.0.1:{}/qim", qim_testkit::free_port());
-    let options = qim_store::archive::ArchiveOptions { timeout: SECOND };
+    let options = qim_store::archive::ArchiveOptions { timeout: SECOND, tls: None };
     let down = qim_store::archive::open(&nowhere.parse().unwrap(), options).unwrap();
     let store = TieredMessageStore::with_trim(RedisMessageStore::clone(store.hot()), down, WINDOW);
     let newest = pull(&store, &conv, Position::Before(u64::MAX), 5, NOW).await;

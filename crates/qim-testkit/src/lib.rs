@@ -4,6 +4,7 @@
 //! Everything is blocking and ends with its owner, so that it serves tests with and without a runtime. What goes wrong
 //! here is a panic with what the test's author needs to know.
 
+mod authority;
 mod clock;
 mod cql;
 mod daemon;
@@ -17,7 +18,9 @@ mod redis_cluster;
 mod redis_server;
 mod resp;
 mod samples;
+mod slot_migration;
 
+pub use authority::{Authority, PemFiles};
 pub use clock::FakeClock;
 pub use cql::{cql_keyspace_url, cql_url};
 pub use daemon::{Daemon, Ended, Launch};
@@ -25,8 +28,10 @@ pub use dictionary::dictionary;
 pub use eventually::{eventually, eventually_async};
 pub use fault_proxy::{FaultMode, FaultProxy};
 pub use http::{HttpAnswer, http_get};
+pub use nix::sys::signal::Signal;
 pub use ports::free_port;
 pub use redis_cluster::RedisCluster;
 pub use redis_server::{RedisOptions, RedisServer};
 pub use resp::Reply;
 pub use samples::Samples;
+pub use slot_migration::SlotMigration;

@@ -97,7 +97,7 @@ impl RedisMessageStore {
     ) -> Result<MarkOutcome, HotError> {
         let keys = self.keys(conversation);
         let shard = keys.shard;
-        let mut call = self.scripts.mark_archived.prepare_invoke();
+        let mut call = self.scripts.mark_archived.call();
         call.key(keys.records()).key(shard.unarchived()).key(shard.stats());
         call.key(shard.lease()).key(shard.trim()).key(shard.set_aside()).key(shard.idle());
         call.arg(&keys.id).arg(&fence.token).arg(mark);
@@ -118,9 +118,10 @@ impl RedisMessageStore {
     ) -> Result<TrimOutcome, HotError> {
         let keys = self.keys(conversation);
         let shard = keys.shard;
-        let mut call = self.scripts.trim_hot_history.prepare_invoke();
+        let mut call = self.scripts.trim_hot_history.call();
         call.key(keys.records()).key(keys.fingerprints()).key(shard.gc()).key(shard.unarchived());
         call.key(shard.trim()).key(shard.stats()).key(shard.lease()).key(shard.idle());
+        call.key(self.connection.guard(shard));
         call.arg(&keys.id).arg(&fence.token).arg(now.get()).arg(request.cutoff.get());
         call.arg(request.upto).arg(request.floor).arg(request.retry_at.get());
         let reply = self.connection.script(&call).await?;
@@ -145,7 +146,7 @@ impl RedisMessageStore {
     ) -> Result<(), HotError> {
         let keys = self.keys(conversation);
         let shard = keys.shard;
-        let mut call = self.scripts.set_aside_conversation.prepare_invoke();
+        let mut call = self.scripts.set_aside_conversation.call();
         call.key(shard.set_aside()).key(shard.unarchived()).key(shard.trim()).key(shard.lease());
         call.arg(&keys.id).arg(&fence.token).arg(now.get()).arg(copy_at.get()).arg(reason).arg(trim_at.get());
         match self.connection.script::<u64>(&call).await? {

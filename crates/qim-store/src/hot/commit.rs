@@ -265,7 +265,7 @@ impl RedisMessageStore {
     /// At the memory limit: a job whose messages were all committed before is answered, and changes nothing; any other is
     /// refused.
     async fn find_committed(&self, conversation: &ConversationKey, job: Job) -> Result<Reply, CommitError> {
-        let mut call = self.scripts.find_committed.prepare_invoke();
+        let mut call = self.scripts.find_committed.call();
         call.key(job.keys.records()).key(job.keys.shard.idle());
         call.arg(&job.keys.id).arg(job.spec());
         for message in &job.messages {

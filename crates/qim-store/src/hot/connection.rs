@@ -1,18 +1,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use qim_core::RedisUrl;
+use qim_core::{ClientTls, RedisUrl};
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
-    Client, Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline, RedisFuture, Script,
-    ScriptInvocation, ServerErrorKind, Value,
+    Client, ClientTlsConfig, Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline, RedisFuture,
+    ServerErrorKind, TlsCertificates, Value,
 };
 use tokio::sync::OnceCell;
 
 use super::HotError;
+use super::keys::ShardKeys;
+use super::script::{Script, ScriptCall};
+
+/// A cluster's answers that end by themselves (a fail-over, a slot that moves) are waited out this long in between. With the
+/// client's own 1.3 s most calls would reach their deadline.
+const CLUSTER_RETRY_MS: (u64, u64) = (20, 200);
 
 /// One server or a cluster. Connects on the first call and again after it was lost; every call has a deadline.
 #[derive(Clone)]
@@ -28,24 +34,36 @@ enum Target {
 }
 
 impl Connection {
-    pub(super) fn open(url: &RedisUrl, timeout: Duration) -> Result<Self, HotError> {
+    pub(super) fn open(url: &RedisUrl, tls: &ClientTls, timeout: Duration) -> Result<Self, HotError> {
+        let certificates = || url.is_tls().then(|| certificates(tls));
         let target = match url {
             RedisUrl::Single(url) => {
                 let info = url.as_str().into_connection_info()?.set_tcp_settings(tcp_settings(timeout));
+                // The name of the library is of no use to anybody, and to say it takes one more right.
+                let settings = info.redis_settings().clone().set_skip_set_lib_name();
+                let info = info.set_redis_settings(settings);
                 let config = ConnectionManagerConfig::new()
                     .set_connection_timeout(Some(timeout))
                     .set_response_timeout(Some(timeout))
                     .set_min_delay(Duration::from_millis(20))
                     .set_max_delay(Duration::from_millis(500));
-                Target::Single(ConnectionManager::new_lazy_with_config(Client::open(info)?, config)?)
+                let client = match certificates() {
+                    Some(certificates) => Client::build_with_tls(info, certificates)?,
+                    None => Client::open(info)?,
+                };
+                Target::Single(ConnectionManager::new_lazy_with_config(client, config)?)
             }
             RedisUrl::Cluster(nodes) => {
-                let client = ClusterClient::builder(nodes.iter().map(String::as_str))
+                let mut builder = ClusterClient::builder(nodes.iter().map(String::as_str))
                     .connection_timeout(timeout)
                     .response_timeout(timeout)
-                    .tcp_settings(tcp_settings(timeout))
-                    .build()?;
-                Target::Cluster { client: Arc::new(client), connection: Arc::new(OnceCell::new()) }
+                    .min_retry_wait(CLUSTER_RETRY_MS.0)
+                    .max_retry_wait(CLUSTER_RETRY_MS.1)
+                    .tcp_settings(tcp_settings(timeout));
+                if let Some(certificates) = certificates() {
+                    builder = builder.certs(certificates);
+                }
+                Target::Cluster { client: Arc::new(builder.build()?), connection: Arc::new(OnceCell::new()) }
             }
         };
         Ok(Self { target, deadline: timeout })
@@ -55,16 +73,18 @@ impl Connection {
         matches!(self.target, Target::Cluster { .. })
     }
 
-    pub(super) async fn script<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, HotError> {
-        self.with_deadline(async {
-            let mut live = self.live().await?;
-            Ok(call.invoke_async(&mut live).await?)
-        })
-        .await
+    /// The key that a call on a cluster has to have behind its others where the script takes keys that it was not given,
+    /// so that it runs whole or not at all while its slot moves (`lua/slot_guard.lua`).
+    pub(super) fn guard(&self, shard: ShardKeys) -> Option<String> {
+        self.is_cluster().then(|| shard.guard())
+    }
+
+    pub(super) async fn script<T: FromRedisValue>(&self, call: &ScriptCall<'_>) -> Result<T, HotError> {
+        self.evalsha(call.script, &call.evalsha()).await
     }
 
     /// A call of the script that was written as a command (`EVALSHA`, the hash, the number of keys, ...): for calls with
-    /// many arguments, which [`ScriptInvocation`] would hold one by one.
+    /// many arguments, which [`ScriptCall`] would hold one by one.
     pub(super) async fn evalsha<T: FromRedisValue>(
         &self,
         script: &Script,
@@ -74,8 +94,7 @@ impl Connection {
             let mut live = self.live().await?;
             match call.query_async(&mut live).await {
                 Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                    script.load_async(&mut live).await?;
-                    Ok(call.query_async(&mut live).await?)
+                    Ok(script.eval(call).query_async(&mut live).await?)
                 }
                 result => Ok(result?),
             }
@@ -132,6 +151,16 @@ fn texts(reply: Value) -> Vec<String> {
             pairs.into_iter().flat_map(|(key, value)| [texts(key), texts(value)].concat()).collect()
         }
         _ => Vec::new(),
+    }
+}
+
+fn certificates(tls: &ClientTls) -> TlsCertificates {
+    let bytes = |pem: &String| pem.clone().into_bytes();
+    let identity = tls.identity.as_ref();
+    TlsCertificates {
+        client_tls: identity
+            .map(|own| ClientTlsConfig { client_cert: bytes(&own.cert), client_key: bytes(&own.key) }),
+        root_cert: tls.ca.as_ref().map(bytes),
     }
 }
 

@@ -189,10 +189,13 @@ impl GroupCommit {
         let script = &self.scripts.commit_messages;
         let (messages, bytes) = size(group.iter().map(|waiting| &waiting.job));
         let mut call = Cmd::with_capacity(4 + 2 * group.len() + messages, bytes + 128 * group.len());
-        call.arg("EVALSHA").arg(script.get_hash()).arg(group.len());
+        // On a cluster all are of one shard.
+        let guard = self.connection.guard(group[0].job.keys.shard);
+        call.arg("EVALSHA").arg(script.hash()).arg(group.len() + usize::from(guard.is_some()));
         for Waiting { job, .. } in &group {
             call.arg(job.keys.records());
         }
+        call.arg(guard);
         call.arg(now.get());
         for Waiting { job, .. } in &group {
             call.arg(job.spec());

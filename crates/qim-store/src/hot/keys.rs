@@ -59,6 +59,16 @@ impl ShardKeys {
         self.named("lease")
     }
 
+    /// Which writer collects this shard and those after it now.
+    pub(super) fn collector(self) -> String {
+        self.named("collector")
+    }
+
+    /// Names nothing, ever: see `lua/slot_guard.lua`.
+    pub(super) fn guard(self) -> String {
+        self.named("guard")
+    }
+
     /// Counts holders of the lease.
     pub(super) fn fence(self) -> String {
         self.named("fence")

@@ -101,7 +101,7 @@ impl RedisMessageStore {
         }
         // Lua counts in doubles; no conversation gets this far.
         let seq = seq.min(SEQ_MAX);
-        let mut call = self.scripts.read_page.prepare_invoke();
+        let mut call = self.scripts.read_page.call();
         let keys = self.keys(conversation);
         call.key(keys.records()).key(keys.shard.idle());
         call.arg(&keys.id).arg(mode).arg(seq).arg(limit).arg(now.get());
@@ -150,7 +150,7 @@ impl RedisMessageStore {
         conversation: &ConversationKey,
         time: UnixMillis,
     ) -> Result<(Marks, u64), HotError> {
-        let mut call = self.scripts.seek_time.prepare_invoke();
+        let mut call = self.scripts.seek_time.call();
         let keys = self.keys(conversation);
         call.key(keys.records()).key(keys.shard.idle()).arg(&keys.id).arg(time.get());
         let reply: Vec<Value> = self.connection.script(&call).await?;

@@ -1,7 +1,8 @@
 //! The one list of Lua scripts. Each file opens with its contract: KEYS, ARGV and result.
 
-use redis::Script;
+use super::script::Script;
 
+const SLOT_GUARD: &str = include_str!("../../lua/slot_guard.lua");
 const LINEAR_HASHING: &str = include_str!("../../lua/linear_hashing.lua");
 const IDLE: &str = include_str!("../../lua/idle.lua");
 const CONVERSATION: &str = include_str!("../../lua/conversation.lua");
@@ -23,6 +24,7 @@ pub(super) struct Scripts {
     pub(super) mark_archived: Script,
     pub(super) trim_hot_history: Script,
     pub(super) gc_history_record: Script,
+    pub(super) claim_gc: Script,
     pub(super) acquire_lease: Script,
     pub(super) release_lease: Script,
     pub(super) set_aside_conversation: Script,
@@ -35,8 +37,8 @@ pub(super) struct Scripts {
 impl Scripts {
     pub(super) fn new() -> Self {
         let script = |flags: &str, act: &str| {
-            let prelude = [LINEAR_HASHING, IDLE, CONVERSATION, PIECES, FINGERPRINTS].join("\n");
-            Script::new(&format!("{flags}\n{prelude}\n{act}"))
+            let prelude = [SLOT_GUARD, LINEAR_HASHING, IDLE, CONVERSATION, PIECES, FINGERPRINTS].join("\n");
+            Script::new(format!("{flags}\n{prelude}\n{act}"))
         };
         let shrinks = |act: &str| script(ALSO_AT_THE_MEMORY_LIMIT, act);
         let reads = |act: &str| script(READS_ONLY, act);
@@ -48,6 +50,7 @@ impl Scripts {
             mark_archived: shrinks(include_str!("../../lua/mark_archived.lua")),
             trim_hot_history: shrinks(include_str!("../../lua/trim_hot_history.lua")),
             gc_history_record: shrinks(include_str!("../../lua/gc_history_record.lua")),
+            claim_gc: shrinks(include_str!("../../lua/claim_gc.lua")),
             acquire_lease: shrinks(include_str!("../../lua/acquire_lease.lua")),
             release_lease: shrinks(include_str!("../../lua/release_lease.lua")),
             set_aside_conversation: shrinks(include_str!("../../lua/set_aside_conversation.lua")),

@@ -149,7 +149,7 @@ pub(crate) fn tiers() -> Tiers {
 }
 
 pub(crate) fn open_archive(url: &str) -> Arc<dyn ArchiveStore> {
-    let options = ArchiveOptions { timeout: Duration::from_secs(5) };
+    let options = ArchiveOptions { timeout: Duration::from_secs(5), tls: None };
     archive::open(&url.parse().expect("an archive URL"), options).expect("an archive")
 }
 

@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use futures::Stream;
 use prost::Message;
-use qim_core::{ConversationKey, SharedClock};
+use qim_access::Right;
+use qim_core::{ConversationKey, SharedClock, TenantId};
 use qim_daemon::WriterConfig;
 use qim_proto::v1;
 use qim_proto::v1::history_server::History as HistoryApi;
@@ -21,6 +22,7 @@ use qim_store::TieredMessageStore;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::access::{Access, Caller};
 use crate::metrics::{Refusal, WriterMetrics};
 use crate::transport::{Charge, STREAM_WINDOW, account_of};
 
@@ -31,6 +33,10 @@ pub(crate) struct History {
     payload_bytes_max: usize,
     clock: SharedClock,
     metrics: Arc<WriterMetrics>,
+    access: Access,
+    /// A conversation that does not exist. Whoever asks for one that they must not know of is answered for this one, so
+    /// that the answer is the same in every respect: its content, its errors, and the time it takes.
+    nobodys: ConversationKey,
     /// Cancelled when the daemon is to end: streams take no more requests then.
     draining: CancellationToken,
 }
@@ -41,9 +47,18 @@ impl History {
         config: &WriterConfig,
         clock: SharedClock,
         metrics: Arc<WriterMetrics>,
+        access: Access,
         draining: CancellationToken,
     ) -> Self {
-        Self { store, payload_bytes_max: config.payload_bytes_max, clock, metrics, draining }
+        let name = format!("{:032x}", rand::random::<u128>());
+        let nobodys = ConversationKey::new(TenantId::default(), &name).expect("32 digits are an id");
+        let payload_bytes_max = config.payload_bytes_max;
+        Self { store, payload_bytes_max, clock, metrics, access, nobodys, draining }
+    }
+
+    /// The conversation, as far as the caller may know of it.
+    fn as_seen_by(&self, caller: &Caller, conversation: ConversationKey) -> ConversationKey {
+        if caller.sees(conversation.tenant().as_str()) { conversation } else { self.nobodys.clone() }
     }
 
     /// The conversation that a request names.
@@ -68,26 +83,29 @@ impl HistoryApi for History {
         &self,
         request: Request<v1::AppendRequest>,
     ) -> Result<Response<v1::AppendResponse>, Status> {
+        let caller = self.access.admit(&request, Right::Append)?;
         let _held = held(&request)?;
-        Ok(Response::new(self.append_messages(request.into_inner()).await?))
+        Ok(Response::new(self.append_messages(&caller, request.into_inner()).await?))
     }
 
     async fn append_stream(
         &self,
         request: Request<Streaming<v1::AppendStreamRequest>>,
     ) -> Result<Response<Self::AppendStreamStream>, Status> {
+        let caller = self.access.admit(&request, Right::Append)?;
         let account = account_of(request.extensions()).clone();
         // While it waits it is not read, and the transport keeps what has come.
         let unread = account.charge(STREAM_WINDOW as usize)?;
-        let answers = stream::answers(self.clone(), account, request.into_inner());
+        let answers = stream::answers(self.clone(), caller, account, request.into_inner());
         let mut response: Response<Self::AppendStreamStream> = Response::new(Box::pin(answers));
         response.extensions_mut().insert(Arc::new(unread));
         Ok(response)
     }
 
     async fn pull(&self, request: Request<v1::PullRequest>) -> Result<Response<v1::PullResponse>, Status> {
+        let caller = self.access.admit(&request, Right::Pull)?;
         let account = account_of(request.extensions()).clone();
-        let page = self.pull_page(request.into_inner()).await?;
+        let page = self.pull_page(&caller, request.into_inner()).await?;
         // A client may ask for pages and never take them.
         let held = account.charge(page.encoded_len())?;
         let mut response = Response::new(page);
@@ -99,14 +117,16 @@ impl HistoryApi for History {
         &self,
         request: Request<v1::ImportRequest>,
     ) -> Result<Response<v1::ImportResponse>, Status> {
+        let caller = self.access.admit(&request, Right::Import)?;
         let _held = held(&request)?;
-        Ok(Response::new(self.import_messages(request.into_inner()).await?))
+        Ok(Response::new(self.import_messages(&caller, request.into_inner()).await?))
     }
 
     async fn describe(
         &self,
         request: Request<v1::DescribeRequest>,
     ) -> Result<Response<v1::DescribeResponse>, Status> {
-        Ok(Response::new(self.describe_conversation(request.into_inner()).await?))
+        let caller = self.access.admit(&request, Right::Pull)?;
+        Ok(Response::new(self.describe_conversation(&caller, request.into_inner()).await?))
     }
 }

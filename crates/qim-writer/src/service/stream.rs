@@ -9,6 +9,7 @@ use futures::future::Either;
 use futures::stream::FuturesUnordered;
 use futures::{Stream, StreamExt};
 use prost::Message;
+use qim_access::Right;
 use qim_proto::v1;
 use qim_proto::v1::append_stream_response::Outcome;
 use tokio::sync::{mpsc, oneshot};
@@ -16,8 +17,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 use tonic_types::StatusExt;
 
-use super::History;
-use crate::transport::{Account, Charge};
+use super::{Caller, History};
+use crate::transport::{Account, Charge, malformed};
 
 /// Requests of one stream under way; with so many the stream is not read further.
 const IN_FLIGHT_MAX: usize = 256;
@@ -46,12 +47,13 @@ type Answer = (v1::AppendStreamResponse, Option<Charge>);
 /// Reads requests as long as there is room, and answers each once.
 pub(super) fn answers(
     history: History,
+    caller: Caller,
     account: Arc<Account>,
     requests: Streaming<v1::AppendStreamRequest>,
 ) -> impl Stream<Item = Result<v1::AppendStreamResponse, Status>> {
     let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
     tokio::spawn(async move {
-        if let Err(status) = serve(history, &account, requests, &answers).await {
+        if let Err(status) = serve(history, caller, &account, requests, &answers).await {
             // The client may be gone; then nobody is there to be told.
             let _ = answers.send(Err(status)).await;
         }
@@ -61,6 +63,7 @@ pub(super) fn answers(
 
 async fn serve(
     history: History,
+    caller: Caller,
     account: &Arc<Account>,
     mut requests: Streaming<v1::AppendStreamRequest>,
     answers: &mpsc::Sender<Result<Answer, Status>>,
@@ -80,7 +83,7 @@ async fn serve(
             request = requests.next(), if open && next.is_none() && under_way.len() < IN_FLIGHT_MAX => match request {
                 None => open = false,
                 Some(Ok(request)) => next = Some(request),
-                Some(Err(status)) => (ends_with, open) = (Err(status), false),
+                Some(Err(status)) => (ends_with, open) = (Err(malformed(status)), false),
             },
             Some(Done { lane, ticket: done, answer }) = under_way.next() => {
                 if lanes.get(&lane).is_some_and(|(latest, _)| *latest == done) {
@@ -108,7 +111,7 @@ async fn serve(
             request.append.as_ref().is_some_and(|append| append.messages.len() >= TASK_MESSAGES_MIN);
         let (done, wait) = oneshot::channel();
         let before = lanes.insert(lane, (ticket, wait)).map(|(_, wait)| wait);
-        let append = append(history.clone(), request, held, before, done, lane, ticket);
+        let append = append(history.clone(), caller.clone(), request, held, before, done, lane, ticket);
         under_way.push(if is_large { Either::Left(task(append)) } else { Either::Right(append) });
     }
     ends_with
@@ -120,6 +123,7 @@ fn lane(request: &v1::AppendStreamRequest, hasher: &impl BuildHasher) -> Lane {
 
 async fn append(
     history: Arc<History>,
+    caller: Caller,
     request: v1::AppendStreamRequest,
     held: Result<Charge, Status>,
     before: Option<oneshot::Receiver<()>>,
@@ -132,8 +136,11 @@ async fn append(
         let _ = before.await;
     }
     let request_id = request.request_id;
-    let (held, committed) = match held {
-        Ok(held) => (Some(held), history.append_messages(request.append.unwrap_or_default()).await),
+    let admitted = held.and_then(|held| Ok((held, caller.asked_again(Right::Append)?)));
+    let (held, committed) = match admitted {
+        Ok((held, caller)) => {
+            (Some(held), history.append_messages(&caller, request.append.unwrap_or_default()).await)
+        }
         Err(status) => (None, Err(status)),
     };
     let outcome = match committed {

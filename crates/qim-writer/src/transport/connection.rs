@@ -1,4 +1,5 @@
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -76,6 +77,11 @@ impl Connection {
             silence_max: limits.keepalive + PING_TIMEOUT + HANDSHAKE_TIMEOUT,
             _open: Open { gauge: limits.open.clone(), _permit: permit },
         }
+    }
+
+    /// Whose it is; `None` where they are gone.
+    pub(crate) fn peer_addr(&self) -> Option<SocketAddr> {
+        self.io.peer_addr().ok()
     }
 
     /// An error once the deadline has passed. The timer is moved only when it rings, which is rarer than reading.

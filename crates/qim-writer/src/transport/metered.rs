@@ -11,6 +11,7 @@ use tonic::codegen::{BoxFuture, Service, http};
 use tonic::transport::server::TlsConnectInfo;
 
 use super::connection::ClientInfo;
+use super::malformed::{is_malformed, malformed};
 use super::memory::Charge;
 
 /// What each request takes for as long as it is open, whatever is in it: its stream, its task, its place in queues.
@@ -57,6 +58,10 @@ where
         let answered = self.0.call(request);
         Box::pin(async move {
             let mut response = answered.await?;
+            let refused = Status::from_header_map(response.headers()).filter(is_malformed);
+            if let Some(status) = refused {
+                return Ok(malformed(status).into_http());
+            }
             let held = response.extensions_mut().remove::<Arc<Charge>>();
             Ok(response.map(|body| Body::new(ResponseBody { body, _held: (open, held) })))
         })

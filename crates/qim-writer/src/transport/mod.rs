@@ -3,10 +3,12 @@
 
 mod connection;
 mod limits;
+mod malformed;
 mod memory;
 mod metered;
 
-pub(crate) use connection::incoming;
+pub(crate) use connection::{Connection, incoming};
 pub(crate) use limits::{Limits, PING_TIMEOUT, STREAM_WINDOW};
+pub(crate) use malformed::malformed;
 pub(crate) use memory::{Account, Charge, account_of};
 pub(crate) use metered::Metered;
