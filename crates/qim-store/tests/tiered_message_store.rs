@@ -297,6 +297,24 @@ async fn an_old_message_sent_again_is_recognised_after_the_trim() {
 }
 
 #[tokio::test]
+async fn a_message_that_expired_before_its_copy_is_still_known_after_its_trim() {
+    let Tiers { store, redis: _redis, dir: _dir } = tiers();
+    let conv = conversation("c");
+    commit(&store, &conv, &[draft("1", DefaultClass, NOW)], NOW).await;
+    let late = NOW + 31 * DAY;
+    assert_eq!(trim_all(&store, &conv, late).await, 1, "nothing of it was copied");
+    let retry = |body: &str| TieredDraft {
+        first_sent_at: Some(NOW),
+        draft: Draft { payload: body.to_owned().into(), ..draft("1", DefaultClass, late) },
+    };
+    let answer = store.commit(&conv, &[retry("body of 1")], late).await.unwrap().remove(0);
+    assert_eq!((answer.seq, answer.duplicate), (1, true));
+    let other = store.commit(&conv, &[retry("another body")], late).await;
+    assert!(matches!(other, Err(TieredCommitError::AlreadyExists { index: 0, seq: 1 })), "{other:?}");
+    assert_eq!(log(&store, &conv, late).await, [0; 0], "and still not readable");
+}
+
+#[tokio::test]
 async fn one_old_message_sent_by_many_at_once_while_it_is_trimmed_is_committed_once() {
     let Tiers { store, redis: _redis, dir: _dir } = tiers();
     let conv = conversation("c");
@@ -459,8 +477,11 @@ async fn with_the_archive_down_hot_pages_are_served_and_archived_ones_say_try_ag
     let newest = pull(&store, &conv, Position::Before(u64::MAX), 5, NOW).await;
     assert_eq!((page_seqs(&newest), newest.earliest_available), ((16..=20).collect(), 11));
     assert!(newest.archive_unavailable && newest.has_more);
-    let newest = pull(&store, &conv, Position::Before(u64::MAX), 15, NOW).await;
-    assert_eq!((page_seqs(&newest), newest.has_more, newest.next_seq), ((11..=20).collect(), true, 11));
+    // A page that ends just at the floor says so as well.
+    for limit in [10, 15] {
+        let newest = pull(&store, &conv, Position::Before(u64::MAX), limit, NOW).await;
+        assert_eq!((page_seqs(&newest), newest.has_more, newest.next_seq), ((11..=20).collect(), true, 11));
+    }
     let request =
         |position| PullRequest { position, limit: 5, fail_on_expired: false, form: PayloadForm::Plain };
     for position in [Position::After(3), Position::Before(11)] {

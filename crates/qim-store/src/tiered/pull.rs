@@ -183,7 +183,9 @@ impl TieredMessageStore {
                 None => self.prepend_archived(conversation, &mut fill, (left, request.form), now).await?,
             }
         } else {
-            fill.page.has_more = fill.page.next_seq > fill.page.earliest_available;
+            // Nobody knows what the archive has while it is away: `earliest_available` speaks of the hot tier then.
+            let earliest = if fill.page.archive_unavailable { 1 } else { fill.page.earliest_available };
+            fill.page.has_more = fill.page.next_seq > earliest;
         }
         Ok(fill.finish_backwards())
     }

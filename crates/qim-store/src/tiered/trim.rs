@@ -45,6 +45,12 @@ impl TieredMessageStore {
                 _ => None,
             })
             .collect();
+        // What expired before its copy leaves no row, but its client id has to be known to whoever sends it again.
+        let archived = page.marks.archived;
+        let uncopied: Vec<_> = copied.iter().filter(|record| record.seq > archived).cloned().collect();
+        if !uncopied.is_empty() {
+            self.archive.put(conversation, &uncopied, now).await?;
+        }
         let missing = self.missing(conversation, &copied, now).await?;
         let recopied = self.put_and_verify(conversation, &missing, now).await?.written;
         let request = TrimRequest { floor, upto, cutoff, retry_at: cutoff + RETRY_AFTER };
