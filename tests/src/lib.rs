@@ -2,6 +2,7 @@
 //! through gRPC and the command `qim` as users do.
 
 mod fleet;
+mod tokens;
 
 use std::path::PathBuf;
 use std::process;
@@ -15,6 +16,7 @@ use serde_json::Value;
 use tonic::transport::Channel;
 
 pub use fleet::{Fleet, FleetClient};
+pub use tokens::{TokenFile, token, with_token};
 
 /// Longer than anything takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,6 +40,7 @@ pub struct Pair {
 /// How to start a [`Pair`].
 pub struct PairOptions {
     archive_url: Option<String>,
+    redis_url: fn(&RedisServer) -> String,
     environment: Vec<(&'static str, String)>,
     archiver_environment: Vec<(&'static str, String)>,
 }
@@ -50,7 +53,12 @@ impl Pair {
 
     /// To choose the archive and variables.
     pub fn options() -> PairOptions {
-        PairOptions { archive_url: None, environment: Vec::new(), archiver_environment: Vec::new() }
+        PairOptions {
+            archive_url: None,
+            redis_url: RedisServer::url,
+            environment: Vec::new(),
+            archiver_environment: Vec::new(),
+        }
     }
 
     /// A client of the writer.
@@ -111,6 +119,13 @@ impl PairOptions {
         self
     }
 
+    /// Another way into Redis, which may be prepared here.
+    #[must_use]
+    pub fn redis_url(mut self, url: fn(&RedisServer) -> String) -> Self {
+        self.redis_url = url;
+        self
+    }
+
     /// A variable for both daemons.
     #[must_use]
     pub fn env(mut self, name: &'static str, value: impl Into<String>) -> Self {
@@ -131,8 +146,9 @@ impl PairOptions {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let archive_url =
             self.archive_url.unwrap_or_else(|| format!("sqlite:{}", dir.path().join("archive.db").display()));
+        let redis_url = (self.redis_url)(&redis);
         let launch = |launch: Launch| {
-            let launch = launch.env("QIM_REDIS_URL", redis.url()).env("QIM_ARCHIVE_URL", &archive_url);
+            let launch = launch.env("QIM_REDIS_URL", &redis_url).env("QIM_ARCHIVE_URL", &archive_url);
             self.environment.iter().fold(launch, |launch, (name, value)| launch.env(name, value))
         };
         let writer = launch(Launch::writer()).start();

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::future::join_all;
 use futures::{StreamExt, stream};
 use qim_core::SharedClock;
 use qim_daemon::{ArchiverConfig, Daemon, Outcome, PeriodicTask, TaskError};
@@ -108,27 +109,24 @@ impl LeaseTask {
             .map(|i| (i + offset % shards) % shards)
             .filter(|shard| !held.contains(shard))
             .collect();
-        let mut left = wanted;
+        let (mut free, wanted) = (free.as_slice(), held.len() + wanted);
         let mut result = Ok(());
-        for chunk in free.chunks(CONCURRENCY) {
-            if left == 0 {
+        while !free.is_empty() {
+            // However many of those before were another's: all are asked for until there are enough.
+            let left = wanted.saturating_sub(self.held.all().len());
+            let (now, later) = free.split_at(left.min(CONCURRENCY).min(free.len()));
+            if now.is_empty() {
                 break;
             }
-            let answers: Vec<Result<Option<Fence>, HotError>> = stream::iter(chunk.iter().copied().take(left))
-                .map(|shard| self.hot.acquire_lease(shard, None, LEASE))
-                .buffer_unordered(CONCURRENCY)
-                .collect()
-                .await;
-            for answer in answers {
+            let asked = now.iter().map(|shard| self.hot.acquire_lease(*shard, None, LEASE));
+            // None that was taken is forgotten, and none not asked for, because another could not be.
+            for answer in join_all(asked).await {
                 match answer {
-                    Ok(None) => {}
-                    Ok(Some(fence)) => {
-                        left -= 1;
-                        self.held.took(fence);
-                    }
+                    Ok(fence) => fence.into_iter().for_each(|fence| self.held.took(fence)),
                     Err(error) => result = Err(error),
                 }
             }
+            free = later;
         }
         result
     }

@@ -1,4 +1,4 @@
-use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 use crate::{CodecError, ConversationKey, Decompressor, Message, RetentionClass, StoredMessage};
 
@@ -32,15 +32,9 @@ impl ShardCount {
     }
 }
 
-impl ConversationKey {
-    /// XXH3-64 of tenant, NUL and conversation. The same for ever: shards and record checksums depend on it.
-    pub fn stable_hash(&self) -> u64 {
-        let mut hash = Xxh3::new();
-        hash.update(self.tenant().as_str().as_bytes());
-        hash.update(b"\0");
-        hash.update(self.conversation().as_bytes());
-        hash.digest()
-    }
+/// What [`ConversationKey::stable_hash`] answers.
+pub(crate) fn conversation_hash(tenant: &str, conversation: &str) -> u64 {
+    xxh3_64(&joined(tenant, conversation))
 }
 
 /// Stands for (sender, `client_msg_id`) within a conversation in the archive, which does not compare the record behind
@@ -60,8 +54,8 @@ impl ClientIdHash {
     }
 }
 
-fn joined(sender: &str, client_msg_id: &str) -> Vec<u8> {
-    [sender.as_bytes(), b"\0", client_msg_id.as_bytes()].concat()
+fn joined(first: &str, second: &str) -> Vec<u8> {
+    [first.as_bytes(), b"\0", second.as_bytes()].concat()
 }
 
 /// Identifies what a message says: class, content type and payload. A retry says the same.

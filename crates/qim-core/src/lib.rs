@@ -5,6 +5,7 @@
 //! file.
 
 mod class;
+mod client_tls;
 mod clock;
 pub mod codec;
 pub mod dictionary;
@@ -20,6 +21,7 @@ pub mod stub;
 mod ttl;
 
 pub use class::{RetentionClass, UnknownClass};
+pub use client_tls::{ClientIdentity, ClientTls};
 pub use clock::{Clock, SharedClock, SystemClock, UnixMillis};
 pub use codec::CodecError;
 pub use dictionary::{Dictionary, DictionaryError};

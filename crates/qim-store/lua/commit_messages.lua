@@ -4,7 +4,7 @@
 -- KEYS  one for each conversation: its list. The other keys it may take are named after that one and carry its tag:
 --       "f:..." and "l:..." beside it, and msghistorygc, unarchived, trim, stats and idle of its shard
 -- ARGV  1 now, ms
---       then for each conversation: what it is about (SPEC below), its records, in order of created_at, and the pieces of
+--       then for each conversation: what it is about (SPEC), its records, in order of created_at, and the pieces of
 --       those of them that are stubs (pieces.lua)
 --       SPEC, big-endian: number of records H, of pieces I3, the floor that must still stand I6 or 0 for any, for each
 --       record its hint of 2 bytes, for each its fingerprint of 8 (fingerprints.lua), and where one has to be
@@ -16,7 +16,6 @@
 --   {'floor', seq}                 the floor moved
 --   {'corrupt', reason}
 --   {'error', text}                Redis refused a write
-local SPEC, SPEC_BYTES = '>HI3I6', 11
 local now = ARGV[1]
 -- The lists of pieces of the conversation at hand, once they are stored.
 local stored = {}
@@ -31,25 +30,6 @@ local function rested_or_new(key)
   local shard, id = names(key)
   local last, created = idle_get(shard .. 'idle', id)
   return last and resting_header(last, created) or new_header()
-end
-
--- What was committed before among the records from ARGV[a]: the reply, or nil.
-local function known(h, key, ids, a)
-  if h.last < h.floor then
-    return nil
-  end
-  local reply
-  for i = 1, ids.count do
-    local seq = find_known(h, key, ids, i, ARGV[a + i - 1])
-    if seq then
-      local value = value_at(key, h, seq)
-      reply = reply or { 'known' }
-      reply[#reply + 1] = i
-      reply[#reply + 1] = seq
-      reply[#reply + 1] = is_tombstone(value) and '' or value
-    end
-  end
-  return reply
 end
 
 -- The pieces, from ARGV[p], of those records from ARGV[a] that are stubs, and get the seqs from `first`.
@@ -73,20 +53,31 @@ local function push_pieces(key, first, a, count, p, pieces)
   end
 end
 
--- The records from ARGV[a], and the header behind them; answers how long the list is then.
-local function push(key, h, a, count)
+-- The records from ARGV[a], and the header behind them, to a list that holds so many places then: the reply where it
+-- does not, or nil.
+local function push(key, a, count, header, places_then)
+  local length
   if count == 1 then
-    return redis.call('RPUSH', key, ARGV[a], pack_header(h))
+    length = redis.call('RPUSH', key, ARGV[a], header)
+  else
+    local values = { unpack(ARGV, a, a + count - 1) }
+    values[count + 1] = header
+    length = redis.call('RPUSH', key, unpack(values))
   end
-  local values = { unpack(ARGV, a, a + count - 1) }
-  values[count + 1] = pack_header(h)
-  return redis.call('RPUSH', key, unpack(values))
+  if length ~= places_then + 1 then
+    redis.call('LTRIM', key, 0, -count - 2)
+    return { 'corrupt', WRONG_LENGTH }
+  end
+  return nil
 end
 
 -- Enters those that GC has to collect in its index.
 local function register_expiries(key, spec, first, count)
-  local shard, id = names(key)
   local dates_from, due = SPEC_BYTES + count * (HINT_BYTES + FINGERPRINT_BYTES), {}
+  if #spec == dates_from then
+    return
+  end
+  local shard, id = names(key)
   for i = 1, count do
     local date = struct.unpack('>I6', spec, dates_from + 6 * i - 5)
     if date > 0 then
@@ -97,23 +88,51 @@ local function register_expiries(key, spec, first, count)
   redis.call('ZADD', shard .. 'msghistorygc', unpack(due))
 end
 
--- Enters a conversation that had nothing to archive in the archiver's indexes. `oldest`, where it was empty: the date of
--- its first record.
-local function register_conversation(key, h, oldest)
+-- Enters a conversation that had nothing to archive in the archiver's index.
+local function register_unarchived(key)
   local shard, id = names(key)
   redis.call('ZADD', shard .. 'unarchived', 'NX', now, id)
-  if oldest then
-    redis.call('ZADD', shard .. 'trim', oldest, id)
-    if h.rests then
-      idle_remove(shard .. 'idle', shard .. 'stats', id)
-    end
+end
+
+-- Enters a conversation that was empty where trimming finds it, by the date of its first record.
+local function register_trim(key, h, oldest)
+  local shard, id = names(key)
+  redis.call('ZADD', shard .. 'trim', oldest, id)
+  if h.rests then
+    idle_remove(shard .. 'idle', shard .. 'stats', id)
   end
 end
 
+-- What nearly every commit is, without tables and long strings: small records behind others, and no reason to look
+-- closer. Answers and does what `commit` would; nil, with nothing done, where it takes that one.
+local function commit_plainly(key, packed, spec, a, count)
+  local last, floor, archived, created = plain_marks(packed)
+  if not last or last - floor + 1 + count > HINTS_MAX or created_at(ARGV[a]) < created
+    or may_have_hint(packed, spec, SPEC_BYTES, count) then
+    return nil
+  end
+  local hints = string.sub(spec, SPEC_BYTES + 1, SPEC_BYTES + HINT_BYTES * count)
+  local header = continue_header(packed, last + count, ARGV[a + count - 1], hints)
+  local reply = push(key, a, count, header, last + count - floor + 1)
+  if reply then
+    return reply
+  end
+  register_expiries(key, spec, last + 1, count)
+  if archived == last then
+    register_unarchived(key)
+  end
+  return last + 1
+end
+
 -- The records of one conversation stand from ARGV[a], and behind them their pieces. `packed` is its header, off the list,
--- or false.
-local function commit(key, packed, spec, a)
-  local count, pieces, floor = struct.unpack(SPEC, spec)
+-- or false; `floor` the one that must still stand, or 0.
+local function commit(key, packed, spec, a, count, pieces, floor)
+  if packed and pieces == 0 and floor == 0 then
+    local reply = commit_plainly(key, packed, spec, a, count)
+    if reply then
+      return reply
+    end
+  end
   local h, reason
   if packed then
     h, reason = parse_header(packed)
@@ -127,7 +146,7 @@ local function commit(key, packed, spec, a)
     return { 'floor', h.floor }
   end
   local ids = new_ids(spec, SPEC_BYTES, count)
-  local reply = known(h, key, ids, a)
+  local reply = find_all_known(h, key, ids, a)
   if reply then
     return reply
   end
@@ -145,18 +164,19 @@ local function commit(key, packed, spec, a)
   if pieces > 0 then
     push_pieces(key, first, a, count, a + count, pieces)
   end
-  if push(key, h, a, count) ~= places(h) + 1 then
-    redis.call('LTRIM', key, 0, -count - 2)
-    return { 'corrupt', WRONG_LENGTH }
+  reply = push(key, a, count, pack_header(h), places(h))
+  if reply then
+    return reply
   end
   if h.bucket_count > 0 then
     flush_buckets(h, key)
   end
-  if #spec > SPEC_BYTES + count * (HINT_BYTES + FINGERPRINT_BYTES) then
-    register_expiries(key, spec, first, count)
-  end
+  register_expiries(key, spec, first, count)
   if was_archived then
-    register_conversation(key, h, was_empty and oldest)
+    register_unarchived(key)
+  end
+  if was_empty then
+    register_trim(key, h, oldest)
   end
   return first
 end
@@ -196,8 +216,8 @@ end
 local replies, committed, a = {}, 0, 2
 for k = 1, #KEYS do
   local spec = ARGV[a]
-  local count, pieces = struct.unpack(SPEC, spec)
-  replies[k] = attempt(KEYS[k], spec, a + 1)
+  local count, pieces, floor = struct.unpack(SPEC, spec)
+  replies[k] = attempt(KEYS[k], spec, a + 1, count, pieces, floor)
   if type(replies[k]) == 'number' then
     committed = committed + count
   end

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -191,11 +192,36 @@ impl Daemon {
         send_signal(self.process().as_ref().expect("it runs"), signal);
     }
 
+    /// Holds it (SIGSTOP), like a machine that sleeps.
+    pub fn pause(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// Lets it go on after [`Daemon::pause`].
+    pub fn resume(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
     /// Starts it again as before, and waits until its admin port answers. Kills it first where it runs.
     pub fn restart(&self) {
+        self.respawn();
+        self.await_status(READY_TIMEOUT, "/healthz");
+    }
+
+    /// The same without waiting: what it needs may be away.
+    pub fn respawn(&self) {
         self.kill9();
         *self.process() = Some(self.launch.spawn(self.dir.path()));
-        self.await_status(READY_TIMEOUT, "/healthz");
+    }
+
+    /// How it ended, where it did so by itself.
+    pub fn ended(&self) -> Option<ExitStatus> {
+        self.process().as_mut().and_then(exit_status)
+    }
+
+    /// What `path` of the admin port answers, where it does.
+    pub fn try_get(&self, path: &str) -> io::Result<HttpAnswer> {
+        http_get(&format!("{}{path}", self.admin_url()))
     }
 
     fn await_status(&self, timeout: Duration, path: &str) {

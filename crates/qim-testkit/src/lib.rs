@@ -4,6 +4,7 @@
 //! Everything is blocking and ends with its owner, so that it serves tests with and without a runtime. What goes wrong
 //! here is a panic with what the test's author needs to know.
 
+mod authority;
 mod clock;
 mod cql;
 mod daemon;
@@ -19,6 +20,7 @@ mod resp;
 mod samples;
 mod slot_migration;
 
+pub use authority::{Authority, PemFiles};
 pub use clock::FakeClock;
 pub use cql::{cql_keyspace_url, cql_url};
 pub use daemon::{Daemon, Ended, Launch};

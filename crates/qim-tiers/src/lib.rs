@@ -15,9 +15,11 @@ use tokio_util::sync::CancellationToken;
 pub fn options(shared: &SharedConfig, compression: Compression) -> TierOptions<'_> {
     TierOptions {
         redis_url: &shared.redis_url,
+        redis_tls: &shared.redis_tls,
         redis_timeout: shared.redis_timeout,
         shards: shared.shards,
         archive_url: &shared.archive_url,
+        archive_tls: &shared.archive_tls,
         archive_timeout: shared.archive_timeout,
         retention: shared.default_history_retention,
         hot_window: shared.hot_window,

@@ -1,24 +1,28 @@
 //! The writer: the gRPC service `qim.v1.History`, and the loops that collect expired records (SPEC A9), follow the
 //! dictionaries, and report.
 
+mod access;
 mod dictionaries;
 mod gc;
 mod metrics;
 mod report;
 mod server;
 mod service;
+mod tls;
 
 use std::sync::Arc;
 
 use qim_daemon::{Daemon, Phase, PhaseSpec, Schedule, WriterConfig};
 use qim_store::TieredMessageStore;
 
+use crate::access::{Access, Refusals, TokensTask};
 use crate::dictionaries::DictionaryTask;
 use crate::gc::GcTask;
 use crate::metrics::WriterMetrics;
 use crate::report::ReportTask;
 use crate::server::Server;
 use crate::service::History;
+use crate::tls::CertificatesTask;
 
 /// What other daemons know this one as.
 const ROLE: &str = "writer";
@@ -32,10 +36,26 @@ pub async fn start(daemon: Daemon<WriterConfig>, [requests, loops]: [Phase; 2]) 
     let store = open_tiers(&daemon).await?;
     let metrics = Arc::new(daemon.metrics.register(WriterMetrics::new));
 
+    let refusals = Arc::new(Refusals::new(&daemon.metrics, daemon.clock.clone()));
+    let tokens = daemon.config.tokens.as_ref();
+    let access = Access::new(tokens.map(|tokens| &tokens.file), refusals.clone(), &daemon.metrics);
+    let watch = Schedule::every(daemon.config.reload_interval);
+    if let Some(watching) = TokensTask::new(&access, tokens, daemon.readiness.clone()) {
+        daemon.driver.start(&loops, watch, watching);
+    }
     let token = requests.token().clone();
-    let history =
-        History::new(store.clone(), &daemon.config, daemon.clock.clone(), metrics.clone(), token.clone());
-    let server = Server::bind(&daemon.config, history, daemon.readiness.clone()).await?;
+    let history = History::new(
+        store.clone(),
+        &daemon.config,
+        daemon.clock.clone(),
+        metrics.clone(),
+        access,
+        token.clone(),
+    );
+    let server = Server::bind(&daemon.config, history, daemon.readiness.clone(), refusals).await?;
+    if let Some(tls) = server.tls() {
+        daemon.driver.start(&loops, watch, CertificatesTask::new(tls, daemon.readiness.clone()));
+    }
     requests.spawn("grpc", server.serve(token));
 
     let collect = GcTask::new(store.hot().clone(), &daemon, metrics.clone());

@@ -1,15 +1,18 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use futures::future::Either;
 use qim_daemon::{Readiness, WriterConfig};
 use qim_proto::v1::history_server::HistoryServer;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::server::TcpIncoming;
-use tonic::transport::{Identity, ServerTlsConfig};
 use tonic_health::ServingStatus;
 
+use crate::access::Refusals;
 use crate::service::History;
+use crate::tls::{self, ServerTls};
 
 /// Largest request, in bytes: 500 ordinary messages, or 100 of the largest.
 const REQUEST_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -23,9 +26,10 @@ const SERVICE: &str = "qim.v1.History";
 /// The gRPC listener with its services: history, health and reflection.
 pub(crate) struct Server {
     listener: TcpListener,
-    tls: Option<ServerTlsConfig>,
+    tls: Option<Arc<ServerTls>>,
     history: History,
     readiness: Readiness,
+    refusals: Arc<Refusals>,
 }
 
 impl Server {
@@ -33,25 +37,25 @@ impl Server {
         config: &WriterConfig,
         history: History,
         readiness: Readiness,
+        refusals: Arc<Refusals>,
     ) -> anyhow::Result<Self> {
         let listener = qim_daemon::listen("QIM_LISTEN_ADDR", config.listen_addr).await?;
         let tls = match &config.tls {
             None => None,
-            Some(paths) => {
-                let read = async |variable: &str, path: &std::path::Path| {
-                    tokio::fs::read(path)
-                        .await
-                        .with_context(|| format!("{variable}: cannot read {}", path.display()))
-                };
-                let identity = Identity::from_pem(
-                    read("QIM_TLS_CERT_FILE", &paths.cert_file).await?,
-                    read("QIM_TLS_KEY_FILE", &paths.key_file).await?,
-                );
-                Some(ServerTlsConfig::new().identity(identity))
-            }
+            Some(paths) => Some(Arc::new(ServerTls::load(paths).await?)),
         };
-        tracing::info!(addr = %listener.local_addr()?, tls = tls.is_some(), "gRPC port");
-        Ok(Self { listener, tls, history, readiness })
+        let (addr, tokens) = (listener.local_addr()?, config.tokens.is_some());
+        let client_certificates = config.tls.as_ref().is_some_and(|tls| tls.client_ca_file.is_some());
+        tracing::info!(%addr, tls = tls.is_some(), client_certificates, tokens, "gRPC port");
+        if !addr.ip().is_loopback() && !tokens && !client_certificates {
+            tracing::warn!(%addr, "whoever reaches the gRPC port may read and write every tenant: set QIM_TOKENS_FILE");
+        }
+        Ok(Self { listener, tls, history, readiness, refusals })
+    }
+
+    /// What its connections are secured with, if they are.
+    pub(crate) fn tls(&self) -> Option<Arc<ServerTls>> {
+        self.tls.clone()
     }
 
     /// Answers until `token`; then takes no more and finishes what it took.
@@ -59,11 +63,6 @@ impl Server {
         let mut server = tonic::transport::Server::builder()
             .http2_keepalive_interval(Some(KEEPALIVE))
             .max_concurrent_streams(STREAMS_MAX);
-        if let Some(tls) = self.tls {
-            server = server
-                .tls_config(tls)
-                .context("QIM_TLS_CERT_FILE and QIM_TLS_KEY_FILE do not fit together")?;
-        }
         let (reporter, health) = tonic_health::server::health_reporter();
         let reflection = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(qim_proto::FILE_DESCRIPTOR_SET)
@@ -86,11 +85,14 @@ impl Server {
         // itself does not reach a listener that it was given.
         let incoming =
             TcpIncoming::from(self.listener).with_nodelay(Some(true)).with_keepalive(Some(KEEPALIVE));
-        let serving = server
-            .add_service(health)
-            .add_service(reflection)
-            .add_service(history)
-            .serve_with_incoming_shutdown(incoming, token.cancelled());
+        let server = server.add_service(health).add_service(reflection).add_service(history);
+        let serving = match self.tls {
+            None => Either::Left(server.serve_with_incoming_shutdown(incoming, token.cancelled())),
+            Some(tls) => {
+                let incoming = tls::secured(incoming, tls, self.refusals);
+                Either::Right(server.serve_with_incoming_shutdown(incoming, token.cancelled()))
+            }
+        };
         tokio::select! {
             result = serving => result.context("gRPC server"),
             () = health_follows_readiness => unreachable!("it never ends"),

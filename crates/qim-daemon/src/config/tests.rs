@@ -98,6 +98,7 @@ fn every_duration_holds_its_range() {
         ("QIM_HOT_WINDOW", ["1h", "90d"], ["59m", "91d"]),
         ("QIM_SHUTDOWN_GRACE", ["1s", "10m"], ["999ms", "601s"]),
         ("QIM_GC_INTERVAL", ["100ms", "1m"], ["99ms", "61s"]),
+        ("QIM_RELOAD_INTERVAL", ["1s", "1m"], ["999ms", "61s"]),
         ("QIM_REDIS_TIMEOUT", ["50ms", "1m"], ["49ms", "61s"]),
         ("QIM_ARCHIVE_TIMEOUT", ["100ms", "60s"], ["99ms", "2m"]),
     ] {

@@ -101,6 +101,27 @@ pub const VARIABLES: &[Variable] = &[
         meaning: "a file that holds the value of QIM_REDIS_URL, such as a mounted secret",
     },
     Variable {
+        name: "QIM_REDIS_CA_FILE",
+        used_by: Both,
+        default: Unset("the authorities of the system"),
+        reason: "what the system trusts is right for a public name",
+        meaning: "the only authorities to trust for rediss://, PEM",
+    },
+    Variable {
+        name: "QIM_REDIS_CLIENT_CERT_FILE",
+        used_by: Both,
+        default: Unset("no certificate is shown"),
+        reason: "a password is enough for most servers",
+        meaning: "the certificate chain that rediss:// shows, PEM; together with QIM_REDIS_CLIENT_KEY_FILE",
+    },
+    Variable {
+        name: "QIM_REDIS_CLIENT_KEY_FILE",
+        used_by: Both,
+        default: Unset("no certificate is shown"),
+        reason: "a password is enough for most servers",
+        meaning: "the private key of that certificate, PEM; together with QIM_REDIS_CLIENT_CERT_FILE",
+    },
+    Variable {
         name: "QIM_REDIS_TIMEOUT",
         used_by: Both,
         default: Value("2s"),
@@ -113,7 +134,7 @@ pub const VARIABLES: &[Variable] = &[
         default: Value("sqlite:qim-archive.db"),
         reason: "one machine needs no database server",
         meaning: "the archive tier: sqlite:PATH, or \
-                  scylla://[USER:PASSWORD@]HOST[:PORT][,HOST…]/KEYSPACE[?replication_factor=N]",
+                  scylla://[USER:PASSWORD@]HOST[:PORT][,HOST…]/KEYSPACE[?replication_factor=N], scyllas:// for TLS",
     },
     Variable {
         name: "QIM_ARCHIVE_URL_FILE",
@@ -121,6 +142,27 @@ pub const VARIABLES: &[Variable] = &[
         default: Unset("QIM_ARCHIVE_URL counts"),
         reason: "only needed where the URL holds a password",
         meaning: "a file that holds the value of QIM_ARCHIVE_URL, such as a mounted secret",
+    },
+    Variable {
+        name: "QIM_ARCHIVE_CA_FILE",
+        used_by: Both,
+        default: Unset("the authorities of the system"),
+        reason: "what the system trusts is right for a public name",
+        meaning: "the only authorities to trust for scyllas://, PEM",
+    },
+    Variable {
+        name: "QIM_ARCHIVE_CLIENT_CERT_FILE",
+        used_by: Both,
+        default: Unset("no certificate is shown"),
+        reason: "a password is enough for most servers",
+        meaning: "the certificate chain that scyllas:// shows, PEM; together with QIM_ARCHIVE_CLIENT_KEY_FILE",
+    },
+    Variable {
+        name: "QIM_ARCHIVE_CLIENT_KEY_FILE",
+        used_by: Both,
+        default: Unset("no certificate is shown"),
+        reason: "a password is enough for most servers",
+        meaning: "the private key of that certificate, PEM; together with QIM_ARCHIVE_CLIENT_CERT_FILE",
     },
     Variable {
         name: "QIM_ARCHIVE_TIMEOUT",
@@ -198,6 +240,27 @@ pub const VARIABLES: &[Variable] = &[
         default: Unset("no TLS"),
         reason: "there is no certificate to start with",
         meaning: "the private key of the gRPC listener, PEM; together with QIM_TLS_CERT_FILE",
+    },
+    Variable {
+        name: "QIM_TLS_CLIENT_CA_FILE",
+        used_by: Writer,
+        default: Unset("clients need no certificate"),
+        reason: "tokens say who a client is",
+        meaning: "clients of gRPC need a certificate of one of these authorities, PEM; together with QIM_TLS_CERT_FILE",
+    },
+    Variable {
+        name: "QIM_TOKENS_FILE",
+        used_by: Writer,
+        default: Unset("no tokens: every client may do everything"),
+        reason: "on the loopback of one machine there is nobody to tell apart",
+        meaning: "the file that lists the tokens of clients, a JSON object a line: see docs/security.md",
+    },
+    Variable {
+        name: "QIM_RELOAD_INTERVAL",
+        used_by: Writer,
+        default: Value("10s"),
+        reason: "how long a token that was taken back still works, at the price of reading small files",
+        meaning: "how often QIM_TOKENS_FILE and the files of QIM_TLS_… are looked at for changes: 1s to 1m",
     },
     Variable {
         name: "QIM_GC_INTERVAL",

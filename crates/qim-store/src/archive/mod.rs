@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use qim_core::{ArchiveUrl, ClientIdHash, CodecError, ConversationKey, Record, StoredMessage, UnixMillis};
+use qim_core::{
+    ArchiveUrl, ClientIdHash, ClientTls, CodecError, ConversationKey, Record, StoredMessage, UnixMillis,
+};
 
 pub use cql::ScyllaArchive;
 pub use dictionaries::{DictionaryMark, DictionaryStore};
@@ -31,20 +33,22 @@ pub const CLIENT_ID_RETENTION: Duration = Duration::from_secs(90 * 24 * 60 * 60)
 
 /// How a store is used, whichever it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ArchiveOptions {
+pub struct ArchiveOptions<'a> {
     /// The longest that one call takes (`QIM_ARCHIVE_TIMEOUT`).
     pub timeout: Duration,
+    /// How connections are secured, where the URL says that they are; `None`: as the system sees fit.
+    pub tls: Option<&'a ClientTls>,
 }
 
-impl Default for ArchiveOptions {
+impl Default for ArchiveOptions<'_> {
     /// Five seconds: longer than a healthy archive ever takes, and short enough for a caller to wait.
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(5) }
+        Self { timeout: Duration::from_secs(5), tls: None }
     }
 }
 
 /// The archive that `url` names. Does not connect yet: see [`ArchiveStore::prepare`].
-pub fn open(url: &ArchiveUrl, options: ArchiveOptions) -> Result<Arc<dyn ArchiveStore>, ArchiveError> {
+pub fn open(url: &ArchiveUrl, options: ArchiveOptions<'_>) -> Result<Arc<dyn ArchiveStore>, ArchiveError> {
     Ok(match url {
         ArchiveUrl::Scylla(url) => Arc::new(ScyllaArchive::open(url, options)?),
         ArchiveUrl::Sqlite(path) => Arc::new(SqliteArchive::open(path, options)),
@@ -159,8 +163,8 @@ pub struct MaintenanceReport {
 /// Why the archive did not do what it was asked.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ArchiveError {
-    /// It cannot be reached, is overloaded, or did not answer in time: whether the act happened is unknown. Try again
-    /// later.
+    /// It cannot be reached, is overloaded, did not answer in time, or its disk is full or fails: whether the act
+    /// happened is unknown. Try again later.
     #[error("the archive is unavailable: {0}")]
     Unavailable(String),
     /// There is another record under this seq of this conversation. Nothing was changed. Stop: somebody has to look.
@@ -185,7 +189,7 @@ pub enum ArchiveError {
         /// The newest version this program knows.
         known: u32,
     },
-    /// It answers, and refuses: wrong password, missing right, full disk, a statement it does not take. Trying again
+    /// It answers, and refuses: wrong password, missing right, a statement it does not take. Trying again
     /// helps only after somebody acted.
     #[error("the archive refuses: {0}")]
     Refused(String),

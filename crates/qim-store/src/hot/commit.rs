@@ -200,13 +200,13 @@ impl RedisMessageStore {
         let mut first: HashMap<(&str, &str), usize> = HashMap::with_capacity(drafts.len());
         let (mut pending, mut repeats) = (Vec::with_capacity(drafts.len()), Vec::new());
         for (index, draft) in drafts.iter().enumerate() {
-            match first.get(&draft.identity()) {
-                None => {
-                    first.insert(draft.identity(), index);
-                    pending.push(self.pending(conversation, index, draft));
-                }
-                Some(&original) if draft.body() == drafts[original].body() => repeats.push((index, original)),
-                Some(_) => return Err(CommitError::AlreadyExists { index, seq: 0 }),
+            let original = *first.entry(draft.identity()).or_insert(index);
+            if original == index {
+                pending.push(self.pending(conversation, index, draft));
+            } else if draft.body() == drafts[original].body() {
+                repeats.push((index, original));
+            } else {
+                return Err(CommitError::AlreadyExists { index, seq: 0 });
             }
         }
         Ok((pending, repeats))
@@ -234,6 +234,22 @@ impl RedisMessageStore {
         now: UnixMillis,
         floor: Option<u64>,
     ) -> Result<Reply, CommitError> {
+        let reply = self.group.submit(self.job(conversation, pending, now, floor)).await;
+        match reply.map_err(CommitError::from).and_then(|reply| parse_reply(conversation, reply)) {
+            Err(CommitError::Hot(HotError::OutOfMemory)) => {
+                self.find_committed(conversation, self.job(conversation, pending, now, floor)).await
+            }
+            reply => reply,
+        }
+    }
+
+    fn job(
+        &self,
+        conversation: &ConversationKey,
+        pending: &[Pending<'_>],
+        now: UnixMillis,
+        floor: Option<u64>,
+    ) -> Job {
         let encoded = pending.iter().map(|pending| {
             let record = codec::encode(conversation, pending.fields());
             EncodedMessage {
@@ -243,9 +259,24 @@ impl RedisMessageStore {
                 record,
             }
         });
-        let job = Job { keys: self.keys(conversation), now, floor, messages: encoded.collect() };
-        let reply = self.group.submit(job).await?;
-        parse_reply(conversation, reply)
+        Job { keys: self.keys(conversation), now, floor, messages: encoded.collect() }
+    }
+
+    /// At the memory limit: a job whose messages were all committed before is answered, and changes nothing; any other is
+    /// refused.
+    async fn find_committed(&self, conversation: &ConversationKey, job: Job) -> Result<Reply, CommitError> {
+        let mut call = self.scripts.find_committed.call();
+        call.key(job.keys.records()).key(job.keys.shard.idle());
+        let mut spec = Vec::new();
+        job.push_spec(&mut spec);
+        call.arg(&job.keys.id).arg(spec);
+        for message in &job.messages {
+            call.arg(message.in_place());
+        }
+        match parse_reply(conversation, self.connection.script(&call).await?)? {
+            Reply::Known(known) if known.len() == job.messages.len() => Ok(Reply::Known(known)),
+            _ => Err(HotError::OutOfMemory.into()),
+        }
     }
 
     /// With what is in pieces; `None` where that was removed meanwhile: then the script has another answer.

@@ -4,6 +4,7 @@
 //! `lua/conversation.lua`.
 
 mod archiving;
+mod cluster;
 mod commit;
 mod connection;
 mod deployment;
@@ -28,7 +29,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use qim_core::{
-    Compression, Compressor, ConversationKey, Decompressor, RedisUrl, RetentionPolicy, ShardCount,
+    ClientTls, Compression, Compressor, ConversationKey, Decompressor, RedisUrl, RetentionPolicy, ShardCount,
 };
 
 pub use archiving::{MarkOutcome, TrimOutcome, TrimRequest};
@@ -73,7 +74,17 @@ impl RedisMessageStore {
     /// It expires nothing of class `default`, registers everything that expires for GC, and compresses nothing, until it
     /// is told otherwise by [`Self::with_retention`], [`Self::with_trim_window`] and [`Self::with_compression`].
     pub fn open(url: &RedisUrl, shards: ShardCount, timeout: Duration) -> Result<Self, HotError> {
-        let connection = Connection::open(url, timeout)?;
+        Self::open_with_tls(url, &ClientTls::default(), shards, timeout)
+    }
+
+    /// The same; says how connections are secured where the URL says that they are.
+    pub fn open_with_tls(
+        url: &RedisUrl,
+        tls: &ClientTls,
+        shards: ShardCount,
+        timeout: Duration,
+    ) -> Result<Self, HotError> {
+        let connection = Connection::open(url, tls, timeout)?;
         let scripts = Arc::new(Scripts::new());
         Ok(Self {
             group: GroupCommit::new(connection.clone(), scripts.clone()),
@@ -134,8 +145,8 @@ impl RedisMessageStore {
     /// Whether any shard is served now. On a cluster some may be while others are not.
     pub async fn serves_a_shard(&self) -> bool {
         let asked = stream::iter(self.shards.all().map(async |shard| {
-            let mut ask = redis::cmd("EXISTS");
-            self.connection.command::<u64>(ask.arg(ShardKeys(shard).lease())).await.is_ok()
+            let mut ask = redis::cmd("HLEN");
+            self.connection.command::<u64>(ask.arg(ShardKeys(shard).stats())).await.is_ok()
         }));
         asked.buffer_unordered(SHARDS_ASKED).any(std::future::ready).await
     }

@@ -18,6 +18,7 @@ const GROWS: &str = "#!lua";
 /// All scripts, ready to be called.
 pub(super) struct Scripts {
     pub(super) commit_messages: Script,
+    pub(super) find_committed: Script,
     pub(super) read_page: Script,
     pub(super) seek_time: Script,
     pub(super) shard_stats: Script,
@@ -44,6 +45,7 @@ impl Scripts {
         let reads = |act: &str| script(READS_ONLY, act);
         Self {
             commit_messages: script(GROWS, include_str!("../../lua/commit_messages.lua")),
+            find_committed: reads(include_str!("../../lua/find_committed.lua")),
             read_page: reads(include_str!("../../lua/read_page.lua")),
             seek_time: reads(include_str!("../../lua/seek_time.lua")),
             shard_stats: reads(include_str!("../../lua/shard_stats.lua")),

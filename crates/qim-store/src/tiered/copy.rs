@@ -89,7 +89,10 @@ impl TieredMessageStore {
         records: &[StoredRecord],
         now: UnixMillis,
     ) -> Result<Vec<StoredRecord>, ArchiveError> {
-        let (Some(first), Some(last)) = (records.first(), records.last()) else { return Ok(Vec::new()) };
+        // Of what has expired no copy is needed, nor an archive that answers.
+        let mut readable = records.iter().filter(|record| !record.message.is_expired(now));
+        let Some(first) = readable.next() else { return Ok(Vec::new()) };
+        let last = readable.next_back().unwrap_or(first);
         let range = SeqRange { from: first.seq, below: last.seq + 1 };
         let marks = self.archive.marks(conversation, range, now).await?;
         let held: HashMap<u64, _> = marks.into_iter().map(|mark| (mark.seq, mark)).collect();

@@ -1,5 +1,7 @@
 //! What the tests of the two tiers share: a real Redis for each test, and short ways to say what is committed.
-#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(dead_code, unused_imports, reason = "each test binary uses its own part")]
+
+mod tiered;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +14,8 @@ use qim_store::archive::{self, ArchiveOptions};
 use qim_store::hot::{Committed, Draft, Fence, GcReport, RedisMessageStore};
 use qim_store::{ArchiveStore, RetentionPolicy, TieredMessageStore};
 use qim_testkit::RedisServer;
+
+pub(crate) use tiered::*;
 
 pub(crate) const DAY: Duration = Duration::from_hours(24);
 pub(crate) const HOUR: Duration = Duration::from_hours(1);
@@ -145,7 +149,7 @@ pub(crate) fn tiers() -> Tiers {
 }
 
 pub(crate) fn open_archive(url: &str) -> Arc<dyn ArchiveStore> {
-    let options = ArchiveOptions { timeout: Duration::from_secs(5) };
+    let options = ArchiveOptions { timeout: Duration::from_secs(5), tls: None };
     archive::open(&url.parse().expect("an archive URL"), options).expect("an archive")
 }
 

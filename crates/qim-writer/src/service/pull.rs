@@ -7,7 +7,7 @@ use qim_store::tiered::{Page, Position, PullRequest};
 use tonic::{Code, Status};
 
 use super::validate::Faults;
-use super::{History, convert, status};
+use super::{Caller, History, convert, status};
 
 /// Records on a page where the request does not say.
 const LIMIT_DEFAULT: usize = 50;
@@ -15,7 +15,11 @@ const LIMIT_DEFAULT: usize = 50;
 const LIMIT_MAX: usize = 500;
 
 impl History {
-    pub(super) async fn pull_page(&self, request: v1::PullRequest) -> Result<v1::PullResponse, Status> {
+    pub(super) async fn pull_page(
+        &self,
+        caller: &Caller,
+        request: v1::PullRequest,
+    ) -> Result<v1::PullResponse, Status> {
         let started = Instant::now();
         let mut faults = Faults::default();
         let conversation = faults.conversation(&request.tenant, &request.conversation);
@@ -34,7 +38,7 @@ impl History {
             Some(RequestedPosition::FromTimeMs(millis)) => Position::FromTime(clamped(millis)),
         };
         faults.into_result()?;
-        let conversation = conversation.expect("no fault was found");
+        let conversation = self.as_seen_by(caller, conversation.expect("no fault was found"));
         let request = PullRequest {
             position,
             limit,
@@ -60,9 +64,11 @@ impl History {
 
     pub(super) async fn describe_conversation(
         &self,
+        caller: &Caller,
         request: v1::DescribeRequest,
     ) -> Result<v1::DescribeResponse, Status> {
         let conversation = Self::conversation(&request.tenant, &request.conversation)?;
+        let conversation = self.as_seen_by(caller, conversation);
         let description =
             self.store.describe(&conversation, self.clock.now()).await.map_err(|e| status::hot(&e))?;
         let marks = description.marks;

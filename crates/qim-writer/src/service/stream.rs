@@ -8,6 +8,7 @@ use std::sync::Arc;
 use futures::future::Either;
 use futures::stream::FuturesUnordered;
 use futures::{Stream, StreamExt};
+use qim_access::Right;
 use qim_proto::v1;
 use qim_proto::v1::append_stream_response::Outcome;
 use tokio::sync::{mpsc, oneshot};
@@ -15,7 +16,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 use tonic_types::StatusExt;
 
-use super::History;
+use super::{Caller, History};
 
 /// Requests of one stream under way; with so many the stream is not read further.
 const IN_FLIGHT_MAX: usize = 256;
@@ -38,11 +39,12 @@ struct Done {
 /// Reads requests as long as there is room, and answers each once.
 pub(super) fn answers(
     history: History,
+    caller: Caller,
     requests: Streaming<v1::AppendStreamRequest>,
 ) -> impl Stream<Item = Result<v1::AppendStreamResponse, Status>> {
     let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
     tokio::spawn(async move {
-        if let Err(status) = serve(history, requests, &answers).await {
+        if let Err(status) = serve(history, caller, requests, &answers).await {
             // The client may be gone; then nobody is there to be told.
             let _ = answers.send(Err(status)).await;
         }
@@ -52,6 +54,7 @@ pub(super) fn answers(
 
 async fn serve(
     history: History,
+    caller: Caller,
     mut requests: Streaming<v1::AppendStreamRequest>,
     answers: &mpsc::Sender<Result<v1::AppendStreamResponse, Status>>,
 ) -> Result<(), Status> {
@@ -75,7 +78,7 @@ async fn serve(
                         request.append.as_ref().is_some_and(|append| append.messages.len() >= TASK_MESSAGES_MIN);
                     let (done, wait) = oneshot::channel();
                     let before = lanes.insert(lane, (ticket, wait)).map(|(_, wait)| wait);
-                    let append = append(history.clone(), request, before, done, lane, ticket);
+                    let append = append(history.clone(), caller.clone(), request, before, done, lane, ticket);
                     under_way.push(if is_large { Either::Left(task(append)) } else { Either::Right(append) });
                 }
             },
@@ -98,6 +101,7 @@ fn lane(request: &v1::AppendStreamRequest, hasher: &impl BuildHasher) -> Lane {
 
 async fn append(
     history: Arc<History>,
+    caller: Caller,
     request: v1::AppendStreamRequest,
     before: Option<oneshot::Receiver<()>>,
     done: oneshot::Sender<()>,
@@ -108,7 +112,12 @@ async fn append(
         // An error means that the one before is gone, and so is done.
         let _ = before.await;
     }
-    let outcome = match history.append_messages(request.append.unwrap_or_default()).await {
+    let append = request.append.unwrap_or_default();
+    let committed = match caller.asked_again(Right::Append) {
+        Ok(caller) => history.append_messages(&caller, append).await,
+        Err(status) => Err(status),
+    };
+    let outcome = match committed {
         Ok(committed) => Outcome::Committed(committed),
         Err(status) => Outcome::Error(stream_error(&status)),
     };

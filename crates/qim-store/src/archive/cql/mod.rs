@@ -11,12 +11,13 @@ mod put;
 mod read;
 mod schema;
 mod statements;
+mod tls;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use qim_core::{ClientIdHash, ConversationKey, Decompressor, ScyllaUrl, UnixMillis};
+use qim_core::{ClientIdHash, ClientTls, ConversationKey, Decompressor, ScyllaUrl, UnixMillis};
 use tokio::time;
 
 use self::connector::Connector;
@@ -39,15 +40,16 @@ pub struct ScyllaArchive {
 impl ScyllaArchive {
     /// The archive in this keyspace, to which the first call connects. The name of the keyspace is not case-sensitive,
     /// as usual in CQL.
-    pub fn open(url: &ScyllaUrl, options: ArchiveOptions) -> Result<Self, ArchiveError> {
+    pub fn open(url: &ScyllaUrl, options: ArchiveOptions<'_>) -> Result<Self, ArchiveError> {
         let mut url = url.clone();
         url.keyspace.make_ascii_lowercase();
         // It becomes part of statements.
         if !url.keyspace.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
             return Err(ArchiveError::Refused(format!("{:?} is not the name of a keyspace", url.keyspace)));
         }
-        let ArchiveOptions { timeout } = options;
-        let connector = Arc::new(Connector::new(url, timeout));
+        let ArchiveOptions { timeout, tls } = options;
+        let tls = if url.tls { Some(tls::config(tls.unwrap_or(&ClientTls::default()))?) } else { None };
+        let connector = Arc::new(Connector::new(url, tls, timeout));
         Ok(Self { timeout, connector, known: KnownBuckets::default(), decompressor: Arc::default() })
     }
 

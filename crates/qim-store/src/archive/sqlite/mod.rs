@@ -42,8 +42,8 @@ pub struct SqliteArchive {
 
 impl SqliteArchive {
     /// The archive in this file, which the first call opens or creates.
-    pub fn open(path: impl AsRef<Path>, options: ArchiveOptions) -> Self {
-        let ArchiveOptions { timeout } = options;
+    pub fn open(path: impl AsRef<Path>, options: ArchiveOptions<'_>) -> Self {
+        let ArchiveOptions { timeout, .. } = options;
         // Waiting for the other daemon's transaction ends before the caller stops waiting, so that he learns why.
         let database = Arc::new(Database::new(PathBuf::from(path.as_ref()), timeout * 3 / 4));
         Self {
