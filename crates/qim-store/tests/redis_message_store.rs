@@ -304,6 +304,23 @@ async fn a9_gc_drains_in_batches_until_nothing_is_due() {
 }
 
 #[tokio::test]
+async fn gc_is_claimed_by_one_at_a_time_also_at_the_memory_limit() {
+    let (redis, store) = hot_store();
+    let parts = store.gc_parts();
+    assert_eq!(parts, [[0, 1, 2, 3]], "one server is one part");
+    let claim = async |who: &str| store.claim_gc(&parts[0], who, Duration::from_mins(1)).await.unwrap();
+    assert!(claim("a").await);
+    assert!(!claim("b").await);
+    assert!(claim("a").await, "it may go on");
+    // The claim has run out.
+    redis.command(&["DEL", "qim:{0}:collector"]);
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert!(claim("b").await);
+    assert!(!claim("a").await);
+    assert!(redis.command(&["PTTL", "qim:{0}:collector"]).integer() > 0);
+}
+
+#[tokio::test]
 async fn a17_one_bad_entry_is_set_aside_and_never_stops_the_rest_of_the_batch() {
     let (redis, store) = hot_store();
     let conv = conversation("c");
