@@ -147,7 +147,7 @@ async fn seqs_have_no_gap_and_dates_never_go_back_under_concurrent_commits() {
     }
     assert!(all.into_iter().eq(1..=400));
     let values = page(&store, &conv, PageStart::After(0)).await.values;
-    let dates: Vec<_> = values.iter().map(|value| value.readable(NOW).unwrap().created_at).collect();
+    let dates: Vec<_> = values.iter().map(|value| value.readable(NOW).unwrap().created_at()).collect();
     assert!(dates.is_sorted());
     assert_eq!(values.len(), 400);
 }
@@ -301,6 +301,23 @@ async fn a9_gc_drains_in_batches_until_nothing_is_due() {
     assert!(registered(&redis).await.is_empty());
     let page = page(&store, &conv, PageStart::After(1_499)).await;
     assert_eq!((page.marks.last, page.marks.hot_records(), page.first_readable), (1_500, 0, None));
+}
+
+#[tokio::test]
+async fn gc_is_claimed_by_one_at_a_time_also_at_the_memory_limit() {
+    let (redis, store) = hot_store();
+    let parts = store.gc_parts();
+    assert_eq!(parts, [[0, 1, 2, 3]], "one server is one part");
+    let claim = async |who: &str| store.claim_gc(&parts[0], who, Duration::from_mins(1)).await.unwrap();
+    assert!(claim("a").await);
+    assert!(!claim("b").await);
+    assert!(claim("a").await, "it may go on");
+    // The claim has run out.
+    redis.command(&["DEL", "qim:{0}:collector"]);
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert!(claim("b").await);
+    assert!(!claim("a").await);
+    assert!(redis.command(&["PTTL", "qim:{0}:collector"]).integer() > 0);
 }
 
 #[tokio::test]

@@ -199,6 +199,11 @@ impl Daemon {
         send_signal(self.process().as_ref().expect("it runs"), signal);
     }
 
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.process().as_ref().expect("it runs").id()
+    }
+
     /// Holds it (SIGSTOP), like a machine that sleeps.
     pub fn pause(&self) {
         self.signal(Signal::SIGSTOP);

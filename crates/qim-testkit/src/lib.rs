@@ -23,7 +23,7 @@ mod slot_migration;
 
 pub use authority::{Authority, PemFiles};
 pub use clock::FakeClock;
-pub use cql::{cql_keyspace_url, cql_url};
+pub use cql::{SecureCql, cql_keyspace_url, cql_url};
 pub use daemon::{Daemon, Ended, Launch};
 pub use dictionary::dictionary;
 pub use eventually::{eventually, eventually_async};

@@ -69,8 +69,8 @@ fn due(page: &HotPage, cutoff: UnixMillis, now: UnixMillis) -> (u64, Option<Stri
         let may_go = match value {
             HotValue::Collected { created_at, .. } => *created_at <= cutoff,
             HotValue::Record(record) => {
-                record.message.created_at <= cutoff
-                    && (record.seq <= page.marks.archived || record.message.is_expired(now))
+                record.encoded.created_at() <= cutoff
+                    && (record.seq <= page.marks.archived || record.encoded.is_expired(now))
             }
             HotValue::Damaged { seq, reason } => {
                 return (upto, Some(format!("the record at seq {seq} is damaged: {reason}")));

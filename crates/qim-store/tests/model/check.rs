@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use qim_core::{ConversationKey, Record, UnixMillis};
+use qim_core::{ConversationKey, PayloadForm, Record, UnixMillis};
 use qim_store::tiered::{Page, Position, PullError, PullRequest};
 use qim_testkit::ConversationModel;
 
@@ -69,8 +69,8 @@ impl World {
         what: &str,
     ) {
         for record in records {
-            assert_eq!(&record.message, model.at(record.seq), "seq {} {what}", record.seq);
-            assert!(!record.message.is_expired(self.now), "seq {} {what} has expired", record.seq);
+            assert_eq!(&record.message(), model.at(record.seq), "seq {} {what}", record.seq);
+            assert!(!record.encoded.is_expired(self.now), "seq {} {what} has expired", record.seq);
         }
         assert!(records.is_sorted_by(|a, b| a.seq < b.seq), "{what}: in order");
         let seen: BTreeSet<u64> = records.iter().map(|record| record.seq).collect();
@@ -138,7 +138,7 @@ impl World {
         position: Position,
         limit: usize,
     ) -> Result<Page, PullError> {
-        let request = PullRequest { position, limit, fail_on_expired: false, accept_zstd: false };
+        let request = PullRequest { position, limit, fail_on_expired: false, form: PayloadForm::Plain };
         self.store.pull(key, request, self.now).await
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use qim_core::{ClientIdHash, ConversationKey, Dictionary, UnixMillis};
+use qim_core::{ClientIdHash, ConversationKey, Dictionary, PayloadForm, UnixMillis};
 use qim_store::ArchiveStore;
 use qim_store::archive::{
     ArchiveError, ArchivePage, CommittedId, DictionaryMark, DictionaryStore, Direction, Earliest,
@@ -126,6 +126,15 @@ impl ArchiveStore for FaultyArchive {
         self.call(self.inner.marks(conversation, range, now)).await
     }
 
+    async fn marks_of(
+        &self,
+        conversation: &ConversationKey,
+        records: &[StoredRecord],
+        now: UnixMillis,
+    ) -> Result<Vec<RowMark>, ArchiveError> {
+        self.call(self.inner.marks_of(conversation, records, now)).await
+    }
+
     async fn read(
         &self,
         conversation: &ConversationKey,
@@ -142,10 +151,10 @@ impl ArchiveStore for FaultyArchive {
         conversation: &ConversationKey,
         range: SeqRange,
         direction: Direction,
-        limit: usize,
+        size: (usize, PayloadForm),
         now: UnixMillis,
     ) -> Result<ArchivePage, ArchiveError> {
-        self.call(self.inner.read_settled(conversation, range, direction, limit, now)).await
+        self.call(self.inner.read_settled(conversation, range, direction, size, now)).await
     }
 
     async fn earliest(
