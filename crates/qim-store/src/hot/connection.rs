@@ -118,8 +118,7 @@ impl Connection {
         }
         let mut pipeline = Pipeline::with_capacity(2);
         pipeline.add_command(command).add_command(evalsha.clone()).ignore_errors();
-        self.with_deadline(async {
-            let mut live = self.live().await?;
+        self.with_deadline(async |mut live| {
             let (first, second): (Value, Value) = pipeline.query_async(&mut live).await?;
             if matches!(&second, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
             {
