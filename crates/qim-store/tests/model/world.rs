@@ -76,14 +76,14 @@ impl World {
                 self.send(*conversation, drafts).await;
             }
             Step::Resend { conversation, which } => {
-                if let Some(draft) = self.pick(*conversation, which, Self::is_remembered) {
+                if let Some(draft) = self.pick(*conversation, *which, Self::is_remembered) {
                     let new = self.new_draft(RetentionClass::Default, self.now);
                     self.send(*conversation, vec![draft, new]).await;
                 }
             }
             Step::Conflict { conversation, which } => {
                 if let Some(draft) =
-                    self.pick(*conversation, which, |world, known| !known.is_expired(world.latest))
+                    self.pick(*conversation, *which, |world, known| !known.is_expired(world.latest))
                 {
                     let new = self.new_draft(RetentionClass::Default, self.now);
                     let other = Draft { payload: "something else".into(), ..draft };
@@ -147,7 +147,7 @@ impl World {
     fn pick(
         &self,
         conversation: usize,
-        which: &Index,
+        which: Index,
         fits: impl Fn(&Self, &Message) -> bool,
     ) -> Option<Draft> {
         let known: Vec<&Message> = self.models[conversation]
