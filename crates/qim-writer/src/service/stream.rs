@@ -111,7 +111,7 @@ async fn serve(
             request.append.as_ref().is_some_and(|append| append.messages.len() >= TASK_MESSAGES_MIN);
         let (done, wait) = oneshot::channel();
         let before = lanes.insert(lane, (ticket, wait)).map(|(_, wait)| wait);
-        let append = append(history.clone(), caller.clone(), request, held, before, done, lane, ticket);
+        let append = append(history.clone(), caller.clone(), request, held, before, done, (lane, ticket));
         under_way.push(if is_large { Either::Left(task(append)) } else { Either::Right(append) });
     }
     ends_with
@@ -128,8 +128,7 @@ async fn append(
     held: Result<Charge, Status>,
     before: Option<oneshot::Receiver<()>>,
     done: oneshot::Sender<()>,
-    lane: Lane,
-    ticket: u64,
+    (lane, ticket): (Lane, u64),
 ) -> Done {
     if let Some(before) = before {
         // An error means that the one before is gone, and so is done.
