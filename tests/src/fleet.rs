@@ -5,8 +5,8 @@ use std::time::Duration;
 use qim_proto::v1;
 use qim_proto::v1::history_client::HistoryClient;
 use qim_testkit::{Daemon, Launch, RedisServer, eventually};
-use tonic::Code;
 use tonic::transport::Channel;
+use tonic::{Code, Status};
 
 use crate::{PATIENCE, waiting};
 
@@ -102,15 +102,28 @@ impl FleetClient {
             let channel = self.next % self.channels.len();
             match self.channels[channel].append(request.clone()).await {
                 Ok(answer) => return answer.into_inner().results.remove(0),
-                Err(status) => {
-                    // Only what this side's transport says has a cause: its connection was closed.
-                    let may_be_tried_again = status.code() == Code::Unavailable || status.source().is_some();
-                    assert!(may_be_tried_again, "{status:?}");
-                    self.retries += 1;
-                    self.next += 1;
-                    assert!(self.retries < 10_000, "{status:?}");
-                    tokio::time::sleep(RETRY).await;
-                }
+                Err(status) => self.try_again(&status).await,
+            }
+        }
+    }
+
+    async fn try_again(&mut self, status: &Status) {
+        // Only what this side's transport says has a cause: its connection was closed.
+        assert!(status.code() == Code::Unavailable || status.source().is_some(), "{status:?}");
+        self.retries += 1;
+        self.next += 1;
+        assert!(self.retries < 10_000, "{status:?}");
+        tokio::time::sleep(RETRY).await;
+    }
+
+    /// Imports messages, again until they are committed, as [`Self::append`] does.
+    pub async fn import(&mut self, conversation: &str, messages: Vec<v1::Message>) {
+        let request = v1::ImportRequest { conversation: conversation.into(), messages, ..Default::default() };
+        loop {
+            let channel = self.next % self.channels.len();
+            match self.channels[channel].import(request.clone()).await {
+                Ok(_) => return,
+                Err(status) => self.try_again(&status).await,
             }
         }
     }

@@ -81,18 +81,22 @@ impl Pair {
     /// Waits until the archive has everything and nothing that left the hot window is hot.
     pub fn await_settled(&self) {
         let archiver = |name: &str| self.archiver.metrics().get(name).unwrap_or(-1.0);
-        eventually(PATIENCE, "everything is copied and trimmed", || {
-            let (unarchived, oldest) = waiting(&self.redis);
-            unarchived == 0
-                && oldest.is_none_or(|created| created > now_ms() - 7 * DAY_MS)
-                && archiver("qim_leases_held") > 0.0
-        });
+        eventually(PATIENCE, "the archiver has its shards", || archiver("qim_leases_held") > 0.0);
+        await_settled(&self.redis);
     }
 
     /// Records in Redis, by its own count.
     pub fn hot_records(&self) -> i64 {
         counter(&self.redis, "committed") - counter(&self.redis, "removed")
     }
+}
+
+/// Waits until the archive has everything and nothing that left the hot window is hot.
+pub fn await_settled(redis: &RedisServer) {
+    eventually(PATIENCE, "everything is copied and trimmed", || {
+        let (unarchived, oldest) = waiting(redis);
+        unarchived == 0 && oldest.is_none_or(|created| created > now_ms() - 7 * DAY_MS)
+    });
 }
 
 /// A call of `qim` against this writer, with `--json`.

@@ -53,20 +53,31 @@ local function push_pieces(key, first, a, count, p, pieces)
   end
 end
 
--- The records from ARGV[a], and the header behind them; answers how long the list is then.
-local function push(key, h, a, count)
+-- The records from ARGV[a], and the header behind them, to a list that holds so many places then: the reply where it
+-- does not, or nil.
+local function push(key, a, count, header, places_then)
+  local length
   if count == 1 then
-    return redis.call('RPUSH', key, ARGV[a], pack_header(h))
+    length = redis.call('RPUSH', key, ARGV[a], header)
+  else
+    local values = { unpack(ARGV, a, a + count - 1) }
+    values[count + 1] = header
+    length = redis.call('RPUSH', key, unpack(values))
   end
-  local values = { unpack(ARGV, a, a + count - 1) }
-  values[count + 1] = pack_header(h)
-  return redis.call('RPUSH', key, unpack(values))
+  if length ~= places_then + 1 then
+    redis.call('LTRIM', key, 0, -count - 2)
+    return { 'corrupt', WRONG_LENGTH }
+  end
+  return nil
 end
 
 -- Enters those that GC has to collect in its index.
 local function register_expiries(key, spec, first, count)
-  local shard, id = names(key)
   local dates_from, due = SPEC_BYTES + count * (HINT_BYTES + FINGERPRINT_BYTES), {}
+  if #spec == dates_from then
+    return
+  end
+  local shard, id = names(key)
   for i = 1, count do
     local date = struct.unpack('>I6', spec, dates_from + 6 * i - 5)
     if date > 0 then
@@ -77,23 +88,51 @@ local function register_expiries(key, spec, first, count)
   redis.call('ZADD', shard .. 'msghistorygc', unpack(due))
 end
 
--- Enters a conversation that had nothing to archive in the archiver's indexes. `oldest`, where it was empty: the date of
--- its first record.
-local function register_conversation(key, h, oldest)
+-- Enters a conversation that had nothing to archive in the archiver's index.
+local function register_unarchived(key)
   local shard, id = names(key)
   redis.call('ZADD', shard .. 'unarchived', 'NX', now, id)
-  if oldest then
-    redis.call('ZADD', shard .. 'trim', oldest, id)
-    if h.rests then
-      idle_remove(shard .. 'idle', shard .. 'stats', id)
-    end
+end
+
+-- Enters a conversation that was empty where trimming finds it, by the date of its first record.
+local function register_trim(key, h, oldest)
+  local shard, id = names(key)
+  redis.call('ZADD', shard .. 'trim', oldest, id)
+  if h.rests then
+    idle_remove(shard .. 'idle', shard .. 'stats', id)
   end
 end
 
+-- What nearly every commit is, without tables and long strings: small records behind others, and no reason to look
+-- closer. Answers and does what `commit` would; nil, with nothing done, where it takes that one.
+local function commit_plainly(key, packed, spec, a, count)
+  local last, floor, archived, created = plain_marks(packed)
+  if not last or last - floor + 1 + count > HINTS_MAX or created_at(ARGV[a]) < created
+    or may_have_hint(packed, spec, SPEC_BYTES, count) then
+    return nil
+  end
+  local hints = string.sub(spec, SPEC_BYTES + 1, SPEC_BYTES + HINT_BYTES * count)
+  local header = continue_header(packed, last + count, ARGV[a + count - 1], hints)
+  local reply = push(key, a, count, header, last + count - floor + 1)
+  if reply then
+    return reply
+  end
+  register_expiries(key, spec, last + 1, count)
+  if archived == last then
+    register_unarchived(key)
+  end
+  return last + 1
+end
+
 -- The records of one conversation stand from ARGV[a], and behind them their pieces. `packed` is its header, off the list,
--- or false.
-local function commit(key, packed, spec, a)
-  local count, pieces, floor = struct.unpack(SPEC, spec)
+-- or false; `floor` the one that must still stand, or 0.
+local function commit(key, packed, spec, a, count, pieces, floor)
+  if packed and pieces == 0 and floor == 0 then
+    local reply = commit_plainly(key, packed, spec, a, count)
+    if reply then
+      return reply
+    end
+  end
   local h, reason
   if packed then
     h, reason = parse_header(packed)
@@ -125,18 +164,19 @@ local function commit(key, packed, spec, a)
   if pieces > 0 then
     push_pieces(key, first, a, count, a + count, pieces)
   end
-  if push(key, h, a, count) ~= places(h) + 1 then
-    redis.call('LTRIM', key, 0, -count - 2)
-    return { 'corrupt', WRONG_LENGTH }
+  reply = push(key, a, count, pack_header(h), places(h))
+  if reply then
+    return reply
   end
   if h.bucket_count > 0 then
     flush_buckets(h, key)
   end
-  if #spec > SPEC_BYTES + count * (HINT_BYTES + FINGERPRINT_BYTES) then
-    register_expiries(key, spec, first, count)
-  end
+  register_expiries(key, spec, first, count)
   if was_archived then
-    register_conversation(key, h, was_empty and oldest)
+    register_unarchived(key)
+  end
+  if was_empty then
+    register_trim(key, h, oldest)
   end
   return first
 end
@@ -176,8 +216,8 @@ end
 local replies, committed, a = {}, 0, 2
 for k = 1, #KEYS do
   local spec = ARGV[a]
-  local count, pieces = struct.unpack(SPEC, spec)
-  replies[k] = attempt(KEYS[k], spec, a + 1)
+  local count, pieces, floor = struct.unpack(SPEC, spec)
+  replies[k] = attempt(KEYS[k], spec, a + 1, count, pieces, floor)
   if type(replies[k]) == 'number' then
     committed = committed + count
   end

@@ -135,6 +135,28 @@ local function pack_header(h)
   return pack_marks(h) .. h.hints
 end
 
+-- Of the usual header, and without a table: last, floor, archived and created. nil where continuing the conversation
+-- takes more than records and hints behind the others: there is an index, or nothing that may be read, or this is not a
+-- header.
+local function plain_marks(packed)
+  if #packed < HEADER_BYTES then
+    return nil
+  end
+  local layout, last, floor, archived, live, created, _, _, bucket_count = struct.unpack(HEADER, packed)
+  if layout == LAYOUT and bucket_count == 0 and archived >= floor - 1 and archived <= last and live >= floor
+    and live <= last and #packed == HEADER_BYTES + HINT_BYTES * (last - floor + 1) then
+    return last, floor, archived, created
+  end
+  return nil
+end
+
+-- A header that plain_marks took, with records and their hints behind the others: `last`, floor to live as they are, the
+-- date as the newest record has it, and the rest as it is.
+local function continue_header(packed, last, newest, hints)
+  return struct.pack('>BI5', LAYOUT, last) .. string.sub(packed, 7, 21) .. string.sub(newest, 2, 7)
+    .. string.sub(packed, 28) .. hints
+end
+
 local NOT_A_LIST = 'the key holds something else than a list'
 local WRONG_LENGTH = 'the list does not hold the seqs from floor to last'
 

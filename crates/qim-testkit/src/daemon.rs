@@ -92,12 +92,19 @@ impl Launch {
     }
 
     /// The same, but waits only until its admin port answers.
-    pub fn start_unready(mut self) -> Daemon {
+    pub fn start_unready(self) -> Daemon {
+        let daemon = self.start_detached();
+        daemon.await_status(READY_TIMEOUT, "/healthz");
+        daemon
+    }
+
+    /// The same without waiting.
+    pub fn start_detached(mut self) -> Daemon {
         let admin = self.addr_in("QIM_ADMIN_ADDR");
         let grpc = self.addr_in("QIM_LISTEN_ADDR");
         let dir = temporary_dir();
         let daemon = Daemon { launch: self, dir, admin, grpc, process: Mutex::new(None) };
-        daemon.restart();
+        daemon.respawn();
         daemon
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use futures::future::Either;
 use qim_daemon::{Readiness, WriterConfig};
-use qim_proto::v1::history_server::HistoryServer;
+use qim_proto::encoding_server::history_server::HistoryServer;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;

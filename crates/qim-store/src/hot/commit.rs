@@ -200,13 +200,13 @@ impl RedisMessageStore {
         let mut first: HashMap<(&str, &str), usize> = HashMap::with_capacity(drafts.len());
         let (mut pending, mut repeats) = (Vec::with_capacity(drafts.len()), Vec::new());
         for (index, draft) in drafts.iter().enumerate() {
-            match first.get(&draft.identity()) {
-                None => {
-                    first.insert(draft.identity(), index);
-                    pending.push(self.pending(conversation, index, draft));
-                }
-                Some(&original) if draft.body() == drafts[original].body() => repeats.push((index, original)),
-                Some(_) => return Err(CommitError::AlreadyExists { index, seq: 0 }),
+            let original = *first.entry(draft.identity()).or_insert(index);
+            if original == index {
+                pending.push(self.pending(conversation, index, draft));
+            } else if draft.body() == drafts[original].body() {
+                repeats.push((index, original));
+            } else {
+                return Err(CommitError::AlreadyExists { index, seq: 0 });
             }
         }
         Ok((pending, repeats))
@@ -267,7 +267,9 @@ impl RedisMessageStore {
     async fn find_committed(&self, conversation: &ConversationKey, job: Job) -> Result<Reply, CommitError> {
         let mut call = self.scripts.find_committed.call();
         call.key(job.keys.records()).key(job.keys.shard.idle());
-        call.arg(&job.keys.id).arg(job.spec());
+        let mut spec = Vec::new();
+        job.push_spec(&mut spec);
+        call.arg(&job.keys.id).arg(spec);
         for message in &job.messages {
             call.arg(message.in_place());
         }
@@ -325,7 +327,7 @@ fn settle_known(
             continue;
         };
         let found = match value {
-            HotValue::Record(found) => found.message.open(decompressor).ok(),
+            HotValue::Record(found) => found.encoded.message().open(decompressor).ok(),
             HotValue::Collected { .. } | HotValue::Damaged { .. } => None,
         };
         let Some(found) = found else {

@@ -1,4 +1,3 @@
-use std::sync::Arc;
 use std::time::Duration;
 
 use qim_core::{ClientTls, RedisUrl};
@@ -8,17 +7,20 @@ use redis::cluster_async::ClusterConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
     Client, ClientTlsConfig, Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline, RedisFuture,
-    ServerErrorKind, TlsCertificates, Value,
+    RedisResult, ServerErrorKind, TlsCertificates, Value,
 };
-use tokio::sync::OnceCell;
 
 use super::HotError;
+use super::cluster::{Cluster, is_silence};
 use super::keys::ShardKeys;
 use super::script::{Script, ScriptCall};
 
 /// A cluster's answers that end by themselves (a fail-over, a slot that moves) are waited out this long in between. With the
 /// client's own 1.3 s most calls would reach their deadline.
 const CLUSTER_RETRY_MS: (u64, u64) = (20, 200);
+
+/// How many deadlines of a call a cluster may be silent before it is connected to anew.
+const SILENCE_DEADLINES: u32 = 2;
 
 /// One server or a cluster. Connects on the first call and again after it was lost; every call has a deadline.
 #[derive(Clone)]
@@ -30,7 +32,7 @@ pub(super) struct Connection {
 #[derive(Clone)]
 enum Target {
     Single(ConnectionManager),
-    Cluster { client: Arc<ClusterClient>, connection: Arc<OnceCell<ClusterConnection>> },
+    Cluster(Cluster),
 }
 
 impl Connection {
@@ -63,14 +65,14 @@ impl Connection {
                 if let Some(certificates) = certificates() {
                     builder = builder.certs(certificates);
                 }
-                Target::Cluster { client: Arc::new(builder.build()?), connection: Arc::new(OnceCell::new()) }
+                Target::Cluster(Cluster::new(builder.build()?, timeout * SILENCE_DEADLINES))
             }
         };
         Ok(Self { target, deadline: timeout })
     }
 
     pub(super) fn is_cluster(&self) -> bool {
-        matches!(self.target, Target::Cluster { .. })
+        matches!(self.target, Target::Cluster(_))
     }
 
     /// The key that a call on a cluster has to have behind its others where the script takes keys that it was not given,
@@ -90,22 +92,39 @@ impl Connection {
         script: &Script,
         call: &Cmd,
     ) -> Result<T, HotError> {
-        self.with_deadline(async {
-            let mut live = self.live().await?;
-            match call.query_async(&mut live).await {
-                Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                    Ok(script.eval(call).query_async(&mut live).await?)
-                }
-                result => Ok(result?),
+        self.with_deadline(async |mut live| match call.query_async(&mut live).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                script.eval(call).query_async(&mut live).await
             }
+            result => result,
         })
         .await
     }
 
     pub(super) async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, HotError> {
-        self.with_deadline(async {
-            let mut live = self.live().await?;
-            Ok(command.query_async(&mut live).await?)
+        self.with_deadline(async |mut live| command.query_async(&mut live).await).await
+    }
+
+    /// The replies to a command and to a script, in one round trip. Each may be an error of the server's.
+    pub(super) async fn command_and_script(
+        &self,
+        command: Cmd,
+        call: &ScriptCall<'_>,
+    ) -> Result<(Value, Value), HotError> {
+        let evalsha = call.evalsha();
+        if self.is_cluster() {
+            // Its pipelines do not follow a slot that moves, as single calls do.
+            return futures::try_join!(self.command(&command), self.evalsha(call.script, &evalsha));
+        }
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.add_command(command).add_command(evalsha.clone()).ignore_errors();
+        self.with_deadline(async |mut live| {
+            let (first, second): (Value, Value) = pipeline.query_async(&mut live).await?;
+            if matches!(&second, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
+            {
+                return Ok((first, call.script.eval(&evalsha).query_async(&mut live).await?));
+            }
+            Ok((first, second))
         })
         .await
     }
@@ -124,20 +143,31 @@ impl Connection {
         Ok(texts.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
     }
 
-    async fn live(&self) -> Result<Live, HotError> {
-        Ok(match &self.target {
-            Target::Single(connection) => Live::Single(connection.clone()),
-            Target::Cluster { client, connection } => {
-                Live::Cluster(connection.get_or_try_init(|| client.get_async_connection()).await?.clone())
+    async fn with_deadline<T>(&self, call: impl AsyncFnOnce(Live) -> RedisResult<T>) -> Result<T, HotError> {
+        match &self.target {
+            Target::Single(connection) => {
+                let call = call(Live::Single(connection.clone()));
+                match tokio::time::timeout(self.deadline, call).await {
+                    Ok(result) => Ok(result?),
+                    Err(_) => Err(self.too_late()),
+                }
             }
-        })
+            Target::Cluster(cluster) => {
+                let attachment = cluster.attachment();
+                let call = async { call(Live::Cluster(cluster.connection(&attachment).await?)).await };
+                let result = tokio::time::timeout(self.deadline, call).await;
+                match &result {
+                    Err(_) => cluster.heard_nothing(&attachment),
+                    Ok(Err(error)) if is_silence(error) => cluster.heard_nothing(&attachment),
+                    Ok(_) => Cluster::heard(&attachment),
+                }
+                result.map_or_else(|_| Err(self.too_late()), |result| Ok(result?))
+            }
+        }
     }
 
-    async fn with_deadline<T>(&self, call: impl Future<Output = Result<T, HotError>>) -> Result<T, HotError> {
-        match tokio::time::timeout(self.deadline, call).await {
-            Ok(result) => result,
-            Err(_) => Err(HotError::Unavailable(format!("no answer within {:?}", self.deadline))),
-        }
+    fn too_late(&self) -> HotError {
+        HotError::Unavailable(format!("no answer within {:?}", self.deadline))
     }
 }
 

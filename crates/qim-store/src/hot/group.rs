@@ -62,14 +62,13 @@ impl Job {
         large.flat_map(|message| pieces(&message.record))
     }
 
-    /// All but the records: `SPEC` in `commit_messages.lua`.
-    pub(super) fn spec(&self) -> Vec<u8> {
-        let mut spec = Vec::with_capacity(11 + 16 * self.messages.len());
+    /// Appends all but the records: `SPEC` in `commit_messages.lua`.
+    pub(super) fn push_spec(&self, spec: &mut Vec<u8>) {
         let count = u16::try_from(self.messages.len()).expect("at most 512 messages");
         spec.extend_from_slice(&count.to_be_bytes());
         let pieces = u32::try_from(self.pieces().count()).expect("at most 512 messages");
         spec.extend_from_slice(&pieces.to_be_bytes()[1..]);
-        push_u48(&mut spec, self.floor.unwrap_or(0));
+        push_u48(spec, self.floor.unwrap_or(0));
         for message in &self.messages {
             spec.extend_from_slice(message.fingerprint.hint());
         }
@@ -78,10 +77,9 @@ impl Job {
         }
         if self.messages.iter().any(|message| message.collect_at.is_some()) {
             for message in &self.messages {
-                push_u48(&mut spec, message.collect_at.map_or(0, UnixMillis::get));
+                push_u48(spec, message.collect_at.map_or(0, UnixMillis::get));
             }
         }
-        spec
     }
 }
 
@@ -197,8 +195,11 @@ impl GroupCommit {
         }
         call.arg(guard);
         call.arg(now.get());
+        let mut spec = Vec::new();
         for Waiting { job, .. } in &group {
-            call.arg(job.spec());
+            spec.clear();
+            job.push_spec(&mut spec);
+            call.arg(&spec);
             for message in &job.messages {
                 call.arg(message.in_place());
             }

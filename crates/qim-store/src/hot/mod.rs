@@ -4,6 +4,7 @@
 //! `lua/conversation.lua`.
 
 mod archiving;
+mod cluster;
 mod commit;
 mod connection;
 mod deployment;
@@ -144,8 +145,8 @@ impl RedisMessageStore {
     /// Whether any shard is served now. On a cluster some may be while others are not.
     pub async fn serves_a_shard(&self) -> bool {
         let asked = stream::iter(self.shards.all().map(async |shard| {
-            let mut ask = redis::cmd("EXISTS");
-            self.connection.command::<u64>(ask.arg(ShardKeys(shard).lease())).await.is_ok()
+            let mut ask = redis::cmd("HLEN");
+            self.connection.command::<u64>(ask.arg(ShardKeys(shard).stats())).await.is_ok()
         }));
         asked.buffer_unordered(SHARDS_ASKED).any(std::future::ready).await
     }

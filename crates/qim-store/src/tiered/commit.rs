@@ -48,21 +48,17 @@ impl TieredMessageStore {
     ) -> Result<Vec<Committed>, TieredCommitError> {
         let old: Vec<usize> = (0..drafts.len()).filter(|i| self.may_be_forgotten(&drafts[*i], now)).collect();
         if old.is_empty() {
-            return self
-                .commit_unknown(conversation, drafts, vec![None; drafts.len()], now, None)
-                .await
-                .map_err(|error| match error {
-                    CommitError::AlreadyExists { index, seq } => {
-                        TieredCommitError::AlreadyExists { index, seq }
-                    }
-                    CommitError::Hot(error) => error.into(),
-                    CommitError::FloorMoved { .. } => unreachable!("no floor was asked for"),
-                });
+            let drafts: Vec<&Draft> = drafts.iter().map(|draft| &draft.draft).collect();
+            return self.hot.commit(conversation, &drafts, now, None).await.map_err(|error| match error {
+                CommitError::AlreadyExists { index, seq } => TieredCommitError::AlreadyExists { index, seq },
+                CommitError::Hot(error) => error.into(),
+                CommitError::FloorMoved { .. } => unreachable!("no floor was asked for"),
+            });
         }
         for _ in 0..ATTEMPTS_MAX {
             let floor = self.marks(conversation, now).await?.floor;
             let known = self.find_archived(conversation, drafts, &old, floor, now).await?;
-            match self.commit_unknown(conversation, drafts, known, now, Some(floor)).await {
+            match self.commit_unknown(conversation, drafts, known, now, floor).await {
                 Ok(committed) => return Ok(committed),
                 // What was trimmed meanwhile may be what is being sent again: ask once more.
                 Err(CommitError::FloorMoved { .. }) => {}
@@ -114,18 +110,19 @@ impl TieredMessageStore {
         drafts: &[TieredDraft],
         mut answers: Vec<Option<Committed>>,
         now: UnixMillis,
-        floor: Option<u64>,
+        floor: u64,
     ) -> Result<Vec<Committed>, CommitError> {
         let unknown: Vec<usize> = (0..drafts.len()).filter(|i| answers[*i].is_none()).collect();
         if !unknown.is_empty() {
             let batch: Vec<&Draft> = unknown.iter().map(|i| &drafts[*i].draft).collect();
-            let committed =
-                self.hot.commit(conversation, &batch, now, floor).await.map_err(|error| match error {
+            let committed = self.hot.commit(conversation, &batch, now, Some(floor)).await.map_err(
+                |error| match error {
                     CommitError::AlreadyExists { index, seq } => {
                         CommitError::AlreadyExists { index: unknown[index], seq }
                     }
                     other => other,
-                })?;
+                },
+            )?;
             for (index, committed) in unknown.into_iter().zip(committed) {
                 answers[index] = Some(committed);
             }

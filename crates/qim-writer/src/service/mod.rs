@@ -3,6 +3,7 @@
 mod append;
 mod convert;
 mod import;
+mod page;
 mod pull;
 mod status;
 mod stream;
@@ -16,8 +17,8 @@ use prost::Message;
 use qim_access::Right;
 use qim_core::{ConversationKey, SharedClock, TenantId};
 use qim_daemon::WriterConfig;
-use qim_proto::v1;
-use qim_proto::v1::history_server::History as HistoryApi;
+use qim_proto::encoding_server::history_server::History as HistoryApi;
+use qim_proto::{EncodedPullResponse, v1};
 use qim_store::TieredMessageStore;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
@@ -102,7 +103,7 @@ impl HistoryApi for History {
         Ok(response)
     }
 
-    async fn pull(&self, request: Request<v1::PullRequest>) -> Result<Response<v1::PullResponse>, Status> {
+    async fn pull(&self, request: Request<v1::PullRequest>) -> Result<Response<EncodedPullResponse>, Status> {
         let caller = self.access.admit(&request, Right::Pull)?;
         let account = account_of(request.extensions()).clone();
         let page = self.pull_page(&caller, request.into_inner()).await?;
