@@ -45,7 +45,7 @@ impl Dice {
 fn neighbours(store: &qim_store::TieredMessageStore, round: usize) -> (ConversationKey, ConversationKey) {
     let of = |i: usize| conversation(&format!("{round}-{i}"));
     let shard = store.hot().shards().shard_of(&of(0));
-    let other = (1..).map(of).find(|other| store.hot().shards().shard_of(other) == shard).unwrap();
+    let other = (1..1_000).map(of).find(|other| store.hot().shards().shard_of(other) == shard).unwrap();
     (of(0), other)
 }
 
