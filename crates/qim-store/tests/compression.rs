@@ -9,7 +9,8 @@ use qim_store::hot::{CommitError, Draft, HotError, HotValue, PageStart};
 use qim_store::tiered::{MoveError, Page, Position, PullRequest, TieredCommitError, TieredDraft};
 use support::*;
 
-const SAYING: &str = "to be, or not to be, or to be, or not to be: that is the question";
+const SAYING: &str = "to be, or not to be, or to be, or not to be: that is the question, whether it is nobler to be, or \
+    not to be, in the mind: that is the question";
 
 /// Two writers on the same tiers, of which only the second compresses.
 struct Writers {

@@ -110,8 +110,8 @@ pub(crate) async fn a_damaged_record_is_reported_and_not_served(subject: Subject
 
 pub(crate) async fn a_damaged_frame_is_reported_and_not_served(subject: Subject) {
     let Subject { store, conversation, damage, now, .. } = &subject;
-    let text = "to be, or not to be, or to be, or not to be: that is the question";
-    let packed = |seq| Draft::new(seq, *now).payload(text).packed().commit(conversation);
+    let text = "to be, or not to be, or to be, or not to be: that is the question, ".repeat(2);
+    let packed = |seq| Draft::new(seq, *now).payload(text.clone()).packed().commit(conversation);
     let put = [1, 2, 3].map(packed);
     store.put(conversation, &put, *now).await.unwrap();
     let damaged = with_damaged_frame(conversation, &put[1]);
