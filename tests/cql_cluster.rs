@@ -33,7 +33,8 @@ impl Nodes {
 
     fn kill(&self, node: usize) {
         let file = self.0.join(format!("node-{node}/pid"));
-        let pid = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let pid =
+            std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let killed = Command::new("kill").args(["-9", pid.trim()]).status().expect("kill");
         assert!(killed.success());
     }
@@ -71,7 +72,9 @@ async fn a_node_dies_under_load_and_comes_back_and_another_one_dies_and_nothing_
             batches
         }
     });
-    let copied = || fleet.archivers.iter().map(|archiver| archiver.metrics().sum("qim_archived_rows_total", &[])).sum();
+    let copied = || {
+        fleet.archivers.iter().map(|archiver| archiver.metrics().sum("qim_archived_rows_total", &[])).sum()
+    };
     let copies_on = |what: &str| {
         let before: f64 = copied();
         eventually(PATIENCE, what, || copied() > before + 500.0);

@@ -12,7 +12,12 @@ const WRITERS: usize = 3;
 const ARCHIVERS: usize = 3;
 
 /// Appends to one conversation until it is told to stop; answers how many.
-async fn keep_appending(client: &mut FleetClient, name: usize, conversation: &str, go_on: &AtomicBool) -> u64 {
+async fn keep_appending(
+    client: &mut FleetClient,
+    name: usize,
+    conversation: &str,
+    go_on: &AtomicBool,
+) -> u64 {
     let (mut count, mut last) = (0, 0);
     while go_on.load(Ordering::Relaxed) {
         let committed = client.append(conversation, message(&format!("{name}-{count}"))).await;
@@ -151,7 +156,9 @@ async fn writers_share_gc_without_doing_it_twice_and_go_on_when_one_dies() {
         committed
     };
     let first = import("first").await;
-    eventually(PATIENCE, "all are collected", || metric("qim_gc_collected_total").iter().sum::<f64>() >= first);
+    eventually(PATIENCE, "all are collected", || {
+        metric("qim_gc_collected_total").iter().sum::<f64>() >= first
+    });
     assert_eq!(metric("qim_gc_stale_total").iter().sum::<f64>(), 0.0, "nothing was looked at twice");
     // Whoever had the claim; the last one is asked for what the others leave.
     fleet.writers[1].kill9();

@@ -93,8 +93,11 @@ impl FleetClient {
     /// Appends one message, again until it is committed, and answers its seq. Nothing but "unavailable" may come in
     /// between.
     pub async fn append(&mut self, conversation: &str, message: v1::Message) -> v1::Committed {
-        let request =
-            v1::AppendRequest { conversation: conversation.into(), messages: vec![message], ..Default::default() };
+        let request = v1::AppendRequest {
+            conversation: conversation.into(),
+            messages: vec![message],
+            ..Default::default()
+        };
         loop {
             let channel = self.next % self.channels.len();
             match self.channels[channel].append(request.clone()).await {

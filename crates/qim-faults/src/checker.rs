@@ -115,7 +115,8 @@ impl<'a> Check<'a> {
                     (Body::Own, Outcome::AlreadyExists) => "its own body was refused as another one",
                     // What is gone can no longer be compared: then the id alone counts.
                     (Body::Other, Outcome::Acknowledged { seq, .. })
-                        if own != Some(*seq) || attempt.done_ms < sent.lives_until(self.skew_ms) - self.skew_ms =>
+                        if own != Some(*seq)
+                            || attempt.done_ms < sent.lives_until(self.skew_ms) - self.skew_ms =>
                     {
                         "another body was taken under its id"
                     }
@@ -147,7 +148,10 @@ impl<'a> Check<'a> {
             if let (1, false, Some(first)) = (read.from, read.archive_unavailable, read.records.first())
                 && first.seq != read.earliest
             {
-                let said = format!("the earliest is said to be {}, and the first one is {}", read.earliest, first.seq);
+                let said = format!(
+                    "the earliest is said to be {}, and the first one is {}",
+                    read.earliest, first.seq
+                );
                 self.note(Breach::FalseGap, first.seq, first.number, said);
             }
             self.absent(read);
@@ -173,7 +177,12 @@ impl<'a> Check<'a> {
         if let Some((seq, _)) = sent.acknowledged().next()
             && seq != seen.seq
         {
-            self.note(Breach::Duplicated, seen.seq, Some(*number), format!("it was acknowledged as seq {seq}"));
+            self.note(
+                Breach::Duplicated,
+                seen.seq,
+                Some(*number),
+                format!("it was acknowledged as seq {seq}"),
+            );
         }
         self.own(seen.seq, *number);
         let by_policy = sent.class.retention_ms().map(|retention| seen.dates.created_ms + retention);
@@ -189,9 +198,16 @@ impl<'a> Check<'a> {
         let shown: BTreeSet<u64> = read.records.iter().map(|seen| seen.seq).collect();
         let named = |seq: u64| read.gaps.iter().any(|(from, to)| (*from..=*to).contains(&seq));
         for (number, sent) in self.messages() {
-            let Some((seq, _)) = sent.acknowledged().find(|(_, known)| *known < read.sent_ms) else { continue };
+            let Some((seq, _)) = sent.acknowledged().find(|(_, known)| *known < read.sent_ms) else {
+                continue;
+            };
             if seq > read.last {
-                self.note(Breach::FalseGap, seq, Some(number), format!("the last seq is said to be {}", read.last));
+                self.note(
+                    Breach::FalseGap,
+                    seq,
+                    Some(number),
+                    format!("the last seq is said to be {}", read.last),
+                );
             }
             let alive = sent.lives_until(self.skew_ms) > read.done_ms + self.skew_ms;
             if !alive || named(seq) {
@@ -236,7 +252,8 @@ impl<'a> Check<'a> {
         let mut furthest: Vec<(i64, u64)> = Vec::new();
         let mut gaps = BTreeSet::new();
         for read in self.reads.clone() {
-            let before = furthest.iter().filter(|(done, _)| *done < read.sent_ms).map(|(_, last)| *last).max();
+            let before =
+                furthest.iter().filter(|(done, _)| *done < read.sent_ms).map(|(_, last)| *last).max();
             if before.is_some_and(|before| read.last < before) {
                 self.note(Breach::FalseGap, read.last, None, format!("the last seq was {before:?} before"));
             }

@@ -118,9 +118,10 @@ impl Clients {
         self.note_sending(batch);
         let outcomes = if batch.imported_as.is_some() {
             let request = v1::ImportRequest { tenant, conversation, messages };
-            client.import(request).await.map(|answer| {
-                answer.into_inner().results.iter().map(|result| imported(*result)).collect()
-            })
+            client
+                .import(request)
+                .await
+                .map(|answer| answer.into_inner().results.iter().map(|result| imported(*result)).collect())
         } else {
             let request = v1::AppendRequest { tenant, conversation, messages };
             client.append(request).await.map(|answer| {
@@ -159,7 +160,8 @@ impl Clients {
 
     fn to_send(&self, batch: &Batch, message: Message, body: Body) -> v1::Message {
         let Message { number, class, bytes } = message;
-        let first_sent = self.ledger().messages.get(&number).and_then(|sent| sent.attempts.first()).map(|a| a.sent_ms);
+        let first_sent =
+            self.ledger().messages.get(&number).and_then(|sent| sent.attempts.first()).map(|a| a.sent_ms);
         let class = match class {
             Class::Ephemeral => v1::RetentionClass::Ephemeral24h,
             Class::Default => v1::RetentionClass::Default,
@@ -279,8 +281,7 @@ impl Clients {
         writer: usize,
         number: usize,
     ) -> Result<v1::DescribeResponse, Status> {
-        let request =
-            v1::DescribeRequest { tenant: self.tenant.clone(), conversation: conversation(number) };
+        let request = v1::DescribeRequest { tenant: self.tenant.clone(), conversation: conversation(number) };
         Ok(self.writers[writer].clone().describe(request).await?.into_inner())
     }
 

@@ -39,7 +39,8 @@ pub(crate) async fn await_all(fleet: &Fleet, clients: &Clients, lifted: Instant)
         for (name, daemon) in fleet.daemons() {
             missing.extend(ill(daemon, since_ms).map(|what| format!("{name}: {what}")));
         }
-        match clients.settle_unknown(usize::try_from(next_probe).expect("an index") % clients.writers()).await {
+        match clients.settle_unknown(usize::try_from(next_probe).expect("an index") % clients.writers()).await
+        {
             0 => {}
             left => missing.push(format!("{left} requests are not answered")),
         }
@@ -96,7 +97,10 @@ fn ill(daemon: &Daemon, since_ms: i64) -> Option<String> {
         if metrics.get("qim_leases_held").is_some() { &ARCHIVER_LOOPS } else { &WRITER_LOOPS };
     let stalled = loops.iter().find(|name| {
         let series = format!("qim_loop_last_success_timestamp_seconds{{loop=\"{name}\"}}");
-        #[expect(clippy::cast_precision_loss, reason = "milliseconds since 1970 are exact until the year 287396")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "milliseconds since 1970 are exact until the year 287396"
+        )]
         let since = since_ms as f64 / 1_000.0;
         metrics.get(&series).is_none_or(|at| at < since)
     });
@@ -114,6 +118,8 @@ async fn behind(clients: &Clients, writer: usize, conversation: usize) -> Option
             "c{conversation} is copied to {} of {}",
             described.archived_seq, described.last_conversation_seq
         )),
-        Ok(described) => described.archive_unavailable.then(|| format!("c{conversation}: archive unavailable")),
+        Ok(described) => {
+            described.archive_unavailable.then(|| format!("c{conversation}: archive unavailable"))
+        }
     }
 }

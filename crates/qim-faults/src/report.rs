@@ -68,8 +68,7 @@ impl RunResult {
         recovery: &Recovery,
         happened: &Happened,
     ) -> Self {
-        let count =
-            |breach| violations.iter().filter(|violation| violation.breach == breach).count() as u64;
+        let count = |breach| violations.iter().filter(|violation| violation.breach == breach).count() as u64;
         let not_inflicted = |fault| happened.not_inflicted.iter().any(|(other, _)| *other == fault);
         let mut faults = BTreeMap::new();
         for fault in schedule.faults.iter().filter(|fault| !not_inflicted(**fault)) {
@@ -159,14 +158,24 @@ pub(crate) fn tell(
     dir: &Path,
 ) -> String {
     let mut text = String::new();
-    let _ = writeln!(text, "== seed {}: {} violations; kept in {}", schedule.seed, violations.len(), dir.display());
+    let _ = writeln!(
+        text,
+        "== seed {}: {} violations; kept in {}",
+        schedule.seed,
+        violations.len(),
+        dir.display()
+    );
     let _ = writeln!(
         text,
         "{} writers, {} archivers, copies after {} ms",
         schedule.writers, schedule.archivers, schedule.copy_delay_ms
     );
     for fault in &schedule.faults {
-        let _ = writeln!(text, "fault {} {} from {} to {} ms", fault.kind, fault.instance, fault.start_ms, fault.end_ms);
+        let _ = writeln!(
+            text,
+            "fault {} {} from {} to {} ms",
+            fault.kind, fault.instance, fault.start_ms, fault.end_ms
+        );
     }
     for (at, what) in &happened.log {
         let _ = writeln!(text, "{at} {what}");
@@ -189,11 +198,12 @@ pub(crate) fn tell(
 /// The story of a message and of its seq.
 fn tell_around(text: &mut String, ledger: &Ledger, violation: &Violation) {
     let mut lines: Vec<(i64, String)> = Vec::new();
-    let has_seq = |outcome: &Outcome| matches!(outcome, Outcome::Acknowledged { seq, .. } if *seq == violation.seq);
+    let has_seq =
+        |outcome: &Outcome| matches!(outcome, Outcome::Acknowledged { seq, .. } if *seq == violation.seq);
     for (number, sent) in &ledger.messages {
         let here = sent.conversation == violation.conversation;
-        let about =
-            Some(*number) == violation.number || sent.attempts.iter().any(|attempt| has_seq(&attempt.outcome));
+        let about = Some(*number) == violation.number
+            || sent.attempts.iter().any(|attempt| has_seq(&attempt.outcome));
         if here && about {
             for attempt in &sent.attempts {
                 let (class, done) = (sent.class, attempt.done_ms - attempt.sent_ms);

@@ -54,8 +54,7 @@ impl Schedule {
         for i in 0..FAULTS_PER_RUN.min(kinds.len()) {
             let kind = kinds[(turn * FAULTS_PER_RUN + i) % kinds.len()];
             let instances = if kind.target.is_of_writers() { writers } else { archivers };
-            let instance =
-                if kind.target.is_single() { 0 } else { random.random_range(0..instances) };
+            let instance = if kind.target.is_single() { 0 } else { random.random_range(0..instances) };
             faults.extend(place(kind, instance, &faults, &mut random));
         }
         faults.sort_by_key(|fault| fault.start_ms);
@@ -93,10 +92,7 @@ impl Target {
     }
 
     fn is_of_writers(self) -> bool {
-        matches!(
-            self,
-            Self::Writer | Self::ClientLink | Self::WriterRedisLink | Self::WriterArchiveLink
-        )
+        matches!(self, Self::Writer | Self::ClientLink | Self::WriterRedisLink | Self::WriterArchiveLink)
     }
 }
 

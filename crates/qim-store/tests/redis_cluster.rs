@@ -87,8 +87,7 @@ fn on<'a>(
     conversations: &'a [ConversationKey],
     node: &RedisServer,
 ) -> &'a ConversationKey {
-    let is_there =
-        |conv: &&ConversationKey| cluster.primary_of(&list_key(store, conv)).addr() == node.addr();
+    let is_there = |conv: &&ConversationKey| cluster.primary_of(&list_key(store, conv)).addr() == node.addr();
     conversations.iter().find(is_there).expect("conversations are spread over the nodes")
 }
 
@@ -245,9 +244,11 @@ async fn a_cluster_that_is_down_says_when_to_try_again_and_goes_on_when_it_is_ba
     one.kill();
     two.kill();
     // Without a majority the third one stops, too.
-    qim_testkit::eventually(PATIENCE, "the cluster is down", || {
-        matches!(three.command(&["SET", "x", "1"]), Reply::Error(error) if error.starts_with("CLUSTERDOWN"))
-    });
+    qim_testkit::eventually(
+        PATIENCE,
+        "the cluster is down",
+        || matches!(three.command(&["SET", "x", "1"]), Reply::Error(error) if error.starts_with("CLUSTERDOWN")),
+    );
     for conv in [of_dead, of_alive] {
         let error = store.commit(conv, &batch(1), NOW, None).await.unwrap_err();
         let CommitError::Hot(error @ HotError::Unavailable(_)) = error else { panic!("{error:?}") };

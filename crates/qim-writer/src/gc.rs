@@ -59,7 +59,8 @@ impl GcTask {
             return Ok(());
         }
         let mut claimed = Instant::now();
-        let mut looks = stream::iter(part.iter().copied()).map(|shard| self.hot.due(shard, now)).buffer_unordered(LOOKS);
+        let mut looks =
+            stream::iter(part.iter().copied()).map(|shard| self.hot.due(shard, now)).buffer_unordered(LOOKS);
         while let Some(due) = looks.next().await {
             if claimed.elapsed() > self.claimed_for / 2 {
                 claimed = Instant::now();

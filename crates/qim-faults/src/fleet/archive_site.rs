@@ -50,8 +50,10 @@ impl ArchiveSite {
 
     /// On the server at `url`.
     pub(crate) fn cql(url: &str, node: Option<(PathBuf, PathBuf)>) -> Result<Self> {
-        let (server, keyspace) =
-            url.strip_prefix("scylla://").and_then(|rest| rest.split_once('/')).context("scylla://HOST:PORT/KEYSPACE")?;
+        let (server, keyspace) = url
+            .strip_prefix("scylla://")
+            .and_then(|rest| rest.split_once('/'))
+            .context("scylla://HOST:PORT/KEYSPACE")?;
         Ok(Self::Cql(CqlSite { server: server.parse()?, keyspace: keyspace.to_owned(), node }))
     }
 

@@ -46,6 +46,7 @@ impl DaemonClock {
 /// Where it is, if it is.
 pub(crate) fn faketime_library() -> Option<PathBuf> {
     let in_dir = |dir: PathBuf| Some(dir.join("faketime").join(LIBRARY)).filter(|path| path.is_file());
-    let triplets = fs::read_dir("/usr/lib").into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let triplets =
+        fs::read_dir("/usr/lib").into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
     std::iter::once(PathBuf::from("/usr/lib")).chain(triplets).find_map(in_dir)
 }

@@ -89,7 +89,8 @@ impl Fleet {
         let mut clock = None;
         if schedule.faults.iter().any(moves_its_clock) {
             let moved = DaemonClock::new(&dir.join(format!("clock-{is_writer}-{instance}")))?;
-            launch = moved.environment().into_iter().fold(launch, |launch, (name, value)| launch.env(name, value));
+            launch =
+                moved.environment().into_iter().fold(launch, |launch, (name, value)| launch.env(name, value));
             clock = Some(moved);
         }
         let daemon = launch.start();
@@ -108,7 +109,8 @@ impl Fleet {
     /// All daemons, with what they are called here.
     pub(crate) fn daemons(&self) -> impl Iterator<Item = (String, &Daemon)> {
         let name = |role: &str, i: usize| format!("{role} {i}");
-        let writers = self.writers.iter().enumerate().map(move |(i, member)| (name("writer", i), &member.daemon));
+        let writers =
+            self.writers.iter().enumerate().map(move |(i, member)| (name("writer", i), &member.daemon));
         let archivers =
             self.archivers.iter().enumerate().map(move |(i, member)| (name("archiver", i), &member.daemon));
         writers.chain(archivers)
@@ -117,7 +119,8 @@ impl Fleet {
     /// What was found damaged, over all shards: each field and what is said of it.
     pub(crate) fn set_aside(&self) -> Vec<String> {
         let shards = 0..SHARDS.parse::<u16>().expect("a number");
-        let replies = shards.map(|shard| self.redis.command(&["HGETALL", &format!("qim:{{{shard}}}:setaside")]));
+        let replies =
+            shards.map(|shard| self.redis.command(&["HGETALL", &format!("qim:{{{shard}}}:setaside")]));
         replies
             .flat_map(|reply| reply.texts().into_iter().map(str::to_owned).collect::<Vec<_>>())
             .map(|text| text.replace('\0', " seq "))

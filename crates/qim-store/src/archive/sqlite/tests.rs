@@ -86,12 +86,7 @@ fn an_error_says_whether_waiting_helps() {
     for code in waiting {
         assert!(explain(code).is_retryable(), "{}", explain(code));
     }
-    let acting = [
-        ffi::SQLITE_READONLY,
-        ffi::SQLITE_CORRUPT,
-        ffi::SQLITE_CANTOPEN,
-        ffi::SQLITE_NOTADB,
-    ];
+    let acting = [ffi::SQLITE_READONLY, ffi::SQLITE_CORRUPT, ffi::SQLITE_CANTOPEN, ffi::SQLITE_NOTADB];
     for code in acting {
         assert!(matches!(explain(code), ArchiveError::Refused(_)), "{}", explain(code));
     }
