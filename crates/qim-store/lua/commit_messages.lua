@@ -1,36 +1,27 @@
 -- Commits messages to one or more conversations of one node: each conversation all or none, whatever becomes of the
 -- others. At most 512 messages a call.
 --
--- KEYS  one for each conversation: its list. The other keys it may take are named after that one and carry its tag:
---       "f:..." and "l:..." beside it, and msghistorygc, unarchived, trim, stats and idle of its shard
--- ARGV  1 now, ms
---       then for each conversation: what it is about (SPEC below), its records, in order of created_at, and the pieces of
---       those of them that are stubs (pieces.lua)
---       SPEC, big-endian: number of records H, of pieces I3, the floor that must still stand I6 or 0 for any, for each
---       record its hint of 2 bytes, for each its fingerprint of 8 (fingerprints.lua), and where one has to be
---       registered for GC (SPEC A18) for each its expires_at, I6, or 0
--- Returns for each conversation the seq of the first or, with nothing changed in it,
+-- KEYS  1 lineage  then one for each conversation: its list. The other keys it may take are named after that one and
+--       carry its tag: "f:..." and "l:..." beside it, and msghistorygc, unarchived, trim, stats and idle of its shard
+-- ARGV  1 now, ms  2 the lineage  then for each conversation a batch (appending.lua), its records in order of created_at
+-- Returns an error LINEAGE or QUARANTINE (lineage.lua), with nothing changed; else for each conversation the seq of the
+-- first or, with nothing changed in it,
 --   {'known', i, seq, value, ...}  messages (from 1) that were committed before, and what stands there ('' where it
 --                                  was collected)
 --   {'date', ms}                   the first record is older than the last one of the conversation
 --   {'floor', seq}                 the floor moved
+--   {'doubt'}                      it was not settled in this lineage (lineage.lua)
 --   {'corrupt', reason}
 --   {'error', text}                Redis refused a write
-local SPEC, SPEC_BYTES = '>HI3I6', 11
 local now = ARGV[1]
 -- The lists of pieces of the conversation at hand, once they are stored.
 local stored = {}
-
--- Of the conversation with this list: what the names of its shard's keys begin with, and its storage id.
-local function names(key)
-  local tag_end = string.find(key, '}:c:', 1, true)
-  return string.sub(key, 1, tag_end + 1), string.sub(key, tag_end + 4)
-end
+local number, doubted_at
 
 local function rested_or_new(key)
   local shard, id = names(key)
-  local last, created = idle_get(shard .. 'idle', id)
-  return last and resting_header(last, created) or new_header()
+  local last, created, lineage = idle_get(shard .. 'idle', id)
+  return last and resting_header(last, created, lineage) or new_header()
 end
 
 -- What was committed before among the records from ARGV[a]: the reply, or nil.
@@ -52,69 +43,10 @@ local function known(h, key, ids, a)
   return reply
 end
 
--- The pieces, from ARGV[p], of those records from ARGV[a] that are stubs, and get the seqs from `first`.
-local function push_pieces(key, first, a, count, p, pieces)
-  local stop = p + pieces
-  for i = 0, count - 1 do
-    local value = ARGV[a + i]
-    if is_stub(value) then
-      local from, missing = p, record_bytes(value)
-      while missing > 0 and p < stop do
-        missing = missing - #ARGV[p]
-        p = p + 1
-      end
-      assert(missing == 0, 'the pieces are not as long as their stub says')
-      local name = pieces_key(key, first + i)
-      -- Nothing is there, unless somebody else deleted the conversation.
-      redis.call('DEL', name)
-      stored[#stored + 1] = name
-      redis.call('RPUSH', name, unpack(ARGV, from, p - 1))
-    end
-  end
-end
-
--- The records from ARGV[a], and the header behind them; answers how long the list is then.
-local function push(key, h, a, count)
-  if count == 1 then
-    return redis.call('RPUSH', key, ARGV[a], pack_header(h))
-  end
-  local values = { unpack(ARGV, a, a + count - 1) }
-  values[count + 1] = pack_header(h)
-  return redis.call('RPUSH', key, unpack(values))
-end
-
--- Enters those that GC has to collect in its index.
-local function register_expiries(key, spec, first, count)
-  local shard, id = names(key)
-  local dates_from, due = SPEC_BYTES + count * (HINT_BYTES + FINGERPRINT_BYTES), {}
-  for i = 1, count do
-    local date = struct.unpack('>I6', spec, dates_from + 6 * i - 5)
-    if date > 0 then
-      due[#due + 1] = string.format('%.0f', date)
-      due[#due + 1] = id .. '\0' .. string.format('%.0f', first + i - 1)
-    end
-  end
-  redis.call('ZADD', shard .. 'msghistorygc', unpack(due))
-end
-
--- Enters a conversation that had nothing to archive in the archiver's indexes. `oldest`, where it was empty: the date of
--- its first record.
-local function register_conversation(key, h, oldest)
-  local shard, id = names(key)
-  redis.call('ZADD', shard .. 'unarchived', 'NX', now, id)
-  if oldest then
-    redis.call('ZADD', shard .. 'trim', oldest, id)
-    if h.rests then
-      idle_remove(shard .. 'idle', shard .. 'stats', id)
-    end
-  end
-end
-
--- The records of one conversation stand from ARGV[a], and behind them their pieces. `packed` is its header, off the list,
--- or false.
-local function commit(key, packed, spec, a)
-  local count, pieces, floor = struct.unpack(SPEC, spec)
-  local h, reason
+-- `packed` is the conversation's header, off the list, or false.
+local function commit(key, packed, batch)
+  local ids, a, floor = batch.ids, batch.a, batch.floor
+  local count, h, reason = ids.count, nil, nil
   if packed then
     h, reason = parse_header(packed)
     if reason then
@@ -123,10 +55,12 @@ local function commit(key, packed, spec, a)
   else
     h = rested_or_new(key)
   end
+  if doubted_at > 0 and h.lineage ~= number then
+    return { 'doubt' }
+  end
   if floor > 0 and h.floor ~= floor then
     return { 'floor', h.floor }
   end
-  local ids = new_ids(spec, SPEC_BYTES, count)
   local reply = known(h, key, ids, a)
   if reply then
     return reply
@@ -140,10 +74,11 @@ local function commit(key, packed, spec, a)
   if h.live > h.last then
     h.live_until = expires_at(ARGV[a])
   end
+  h.lineage = number
   h.created = count == 1 and oldest or created_at(ARGV[a + count - 1])
   remember(h, key, ids)
-  if pieces > 0 then
-    push_pieces(key, first, a, count, a + count, pieces)
+  if batch.pieces < batch.pieces_end then
+    push_pieces(key, first, a, count, batch.pieces, batch.pieces_end, stored)
   end
   if push(key, h, a, count) ~= places(h) + 1 then
     redis.call('LTRIM', key, 0, -count - 2)
@@ -152,11 +87,9 @@ local function commit(key, packed, spec, a)
   if h.bucket_count > 0 then
     flush_buckets(h, key)
   end
-  if #spec > SPEC_BYTES + count * (HINT_BYTES + FINGERPRINT_BYTES) then
-    register_expiries(key, spec, first, count)
-  end
+  register_expiries(key, batch, 1, first)
   if was_archived then
-    register_conversation(key, h, was_empty and oldest)
+    register_conversation(key, h, was_empty and oldest, now)
   end
   return first
 end
@@ -172,7 +105,7 @@ local function take_back(key, packed)
 end
 
 -- What goes wrong in one conversation is answered for that one.
-local function attempt(key, ...)
+local function attempt(key, batch)
   if #stored > 0 then
     stored = {}
   end
@@ -181,7 +114,7 @@ local function attempt(key, ...)
     local foreign = string.find(packed.err, 'WRONGTYPE', 1, true)
     return { foreign and 'corrupt' or 'error', foreign and NOT_A_LIST or packed.err }
   end
-  local done, reply = pcall(commit, key, packed, ...)
+  local done, reply = pcall(commit, key, packed, batch)
   if not done then
     reply = { 'error', type(reply) == 'table' and reply.err or tostring(reply) }
   end
@@ -193,18 +126,26 @@ local function attempt(key, ...)
   return reply
 end
 
-local replies, committed, a = {}, 0, 2
-for k = 1, #KEYS do
-  local spec = ARGV[a]
-  local count, pieces = struct.unpack(SPEC, spec)
-  replies[k] = attempt(KEYS[k], spec, a + 1)
-  if type(replies[k]) == 'number' then
-    committed = committed + count
+number, doubted_at = lineage_of_call(KEYS[1], ARGV[2])
+if not number then
+  return doubted_at
+end
+local refused = quarantine(doubted_at)
+if refused then
+  return refused
+end
+local replies, committed, a = {}, 0, 3
+for k = 2, #KEYS do
+  local batch = read_batch(ARGV[a], a + 1)
+  local reply = attempt(KEYS[k], batch)
+  replies[k - 1] = reply
+  if type(reply) == 'number' then
+    committed = committed + batch.ids.count
   end
-  a = a + 1 + count + pieces
+  a = batch.pieces_end
 end
 if committed > 0 then
   -- Only the sum over all shards means something (src/hot/stats.rs): one is as good as another.
-  redis.call('HINCRBY', names(KEYS[1]) .. 'stats', 'committed', committed)
+  redis.call('HINCRBY', names(KEYS[2]) .. 'stats', 'committed', committed)
 end
 return replies

@@ -695,7 +695,8 @@ async fn the_same_code_runs_on_a_redis_cluster() {
     let url = cluster.url().parse().unwrap();
     let store = RedisMessageStore::open(&url, qim_core::ShardCount::new(16).unwrap(), Duration::from_secs(5))
         .unwrap()
-        .with_retention(thirty_days());
+        .with_retention(thirty_days())
+        .of_new_deployment();
     store.join_deployment().await.unwrap();
     let conversations: Vec<_> = (0..40).map(|i| conversation(&format!("c{i}"))).collect();
     for conv in &conversations {

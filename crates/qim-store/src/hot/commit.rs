@@ -82,6 +82,9 @@ pub enum CommitError {
         /// Where it is now.
         floor: u64,
     },
+    /// Redis may have lost data since the conversation was last settled: only who knows the archive can go on.
+    #[error("the conversation was not settled since Redis may have lost data")]
+    Doubted,
     /// The hot tier failed.
     #[error(transparent)]
     Hot(#[from] HotError),
@@ -244,7 +247,7 @@ impl RedisMessageStore {
             }
         });
         let job = Job { keys: self.keys(conversation), now, floor, messages: encoded.collect() };
-        let reply = self.group.submit(job).await?;
+        let reply = self.submit(job).await?;
         parse_reply(conversation, reply)
     }
 
@@ -269,7 +272,7 @@ impl RedisMessageStore {
     }
 
     /// When GC has to collect the record; `None` where it never expires, or where trimming comes first (SPEC A18).
-    fn gc_date(&self, dates: Dates) -> Option<UnixMillis> {
+    pub(super) fn gc_date(&self, dates: Dates) -> Option<UnixMillis> {
         let expires_at = dates.expires_at?;
         let retention = expires_at.since(dates.created_at);
         let trimmed_first = self.trim_window.is_some_and(|window| retention >= window + DAY);
@@ -324,6 +327,7 @@ fn parse_reply(conversation: &ConversationKey, reply: Value) -> Result<Reply, Co
     match kind.as_str() {
         "date" => Ok(Reply::OlderThan(UnixMillis::new(read(next()?)?))),
         "floor" => Err(CommitError::FloorMoved { floor: read(next()?)? }),
+        "doubt" => Err(CommitError::Doubted),
         "corrupt" => Err(corrupt(conversation, read::<String>(next()?)?).into()),
         "error" => Err(HotError::from_text(read(next()?)?).into()),
         "known" => {

@@ -7,7 +7,7 @@ use super::keys::{DEPLOYMENT, RETENTION};
 use super::{HotError, RedisMessageStore};
 
 /// The layout of keys and values that this program reads and writes.
-const LAYOUT: u16 = 2;
+const LAYOUT: u16 = 3;
 /// The oldest Redis that has all that the scripts use.
 const REDIS_MAJOR_MIN: u32 = 7;
 /// A daemon that was not heard of for this long no longer counts.

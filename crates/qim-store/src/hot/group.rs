@@ -12,12 +12,11 @@ use qim_core::UnixMillis;
 use redis::{Cmd, Value};
 use tokio::sync::oneshot;
 
-use super::connection::Connection;
 use super::fingerprint::Fingerprint;
-use super::keys::ConversationKeys;
+use super::keys::{ConversationKeys, Lane};
+use super::lineage::Lineage;
 use super::pieces::pieces;
-use super::scripts::Scripts;
-use super::{HotError, SCRIPT_RECORDS_MAX};
+use super::{HotError, RedisMessageStore, SCRIPT_RECORDS_MAX};
 
 const MESSAGES_MAX: usize = SCRIPT_RECORDS_MAX;
 /// A call with more is split, so that one does not hold up all others.
@@ -42,39 +41,51 @@ pub(super) struct EncodedMessage {
 }
 
 impl EncodedMessage {
-    fn in_place(&self) -> &[u8] {
+    pub(super) fn in_place(&self) -> &[u8] {
         self.stub.as_deref().unwrap_or(&self.record)
     }
 }
 
-impl Job {
-    /// Of all records that are kept so.
-    fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        let large = self.messages.iter().filter(|message| message.stub.is_some());
-        large.flat_map(|message| pieces(&message.record))
+/// Adds messages of one conversation to a call: a batch in `appending.lua`.
+pub(super) fn add_batch<'a>(
+    call: &mut Cmd,
+    floor: Option<u64>,
+    messages: impl Iterator<Item = &'a EncodedMessage> + Clone,
+) {
+    call.arg(spec(floor, messages.clone()));
+    for message in messages.clone() {
+        call.arg(message.in_place());
     }
+    for piece in in_pieces(messages) {
+        call.arg(piece);
+    }
+}
 
-    /// All but the records: `SPEC` in `commit_messages.lua`.
-    fn spec(&self) -> Vec<u8> {
-        let mut spec = Vec::with_capacity(11 + 16 * self.messages.len());
-        let count = u16::try_from(self.messages.len()).expect("at most 512 messages");
-        spec.extend_from_slice(&count.to_be_bytes());
-        let pieces = u32::try_from(self.pieces().count()).expect("at most 512 messages");
-        spec.extend_from_slice(&pieces.to_be_bytes()[1..]);
-        push_u48(&mut spec, self.floor.unwrap_or(0));
-        for message in &self.messages {
-            spec.extend_from_slice(message.fingerprint.hint());
-        }
-        for message in &self.messages {
-            spec.extend_from_slice(message.fingerprint.as_bytes());
-        }
-        if self.messages.iter().any(|message| message.collect_at.is_some()) {
-            for message in &self.messages {
-                push_u48(&mut spec, message.collect_at.map_or(0, UnixMillis::get));
-            }
-        }
-        spec
+/// The pieces of all records that are kept so.
+fn in_pieces<'a>(messages: impl Iterator<Item = &'a EncodedMessage>) -> impl Iterator<Item = &'a [u8]> {
+    messages.filter(|message| message.stub.is_some()).flat_map(|message| pieces(&message.record))
+}
+
+/// All but the records: `SPEC` in `appending.lua`.
+fn spec<'a>(floor: Option<u64>, messages: impl Iterator<Item = &'a EncodedMessage> + Clone) -> Vec<u8> {
+    let count = messages.clone().count();
+    let mut spec = Vec::with_capacity(11 + 16 * count);
+    spec.extend_from_slice(&u16::try_from(count).expect("at most 512 messages").to_be_bytes());
+    let pieces = u32::try_from(in_pieces(messages.clone()).count()).expect("at most 512 messages");
+    spec.extend_from_slice(&pieces.to_be_bytes()[1..]);
+    push_u48(&mut spec, floor.unwrap_or(0));
+    for message in messages.clone() {
+        spec.extend_from_slice(message.fingerprint.hint());
     }
+    for message in messages.clone() {
+        spec.extend_from_slice(message.fingerprint.as_bytes());
+    }
+    if messages.clone().any(|message| message.collect_at.is_some()) {
+        for message in messages {
+            push_u48(&mut spec, message.collect_at.map_or(0, UnixMillis::get));
+        }
+    }
+    spec
 }
 
 /// Floors and dates are below 2^48.
@@ -89,33 +100,27 @@ struct Waiting {
     answer: oneshot::Sender<Reply>,
 }
 
-/// Jobs that may go together: on one server all of them, on a cluster those of one shard. It is there while a call is under way.
+/// Jobs that may go together. It is there while a call is under way.
 #[derive(Default)]
-struct Lane {
+struct Queue {
     waiting: VecDeque<Waiting>,
 }
 
-/// Collects jobs into calls. Clones share the lanes.
-#[derive(Clone)]
+/// Collects jobs into calls. Clones share the queues.
+#[derive(Clone, Default)]
 pub(super) struct GroupCommit {
-    connection: Connection,
-    scripts: Arc<Scripts>,
-    lanes: Arc<Mutex<HashMap<u16, Lane>>>,
+    queues: Arc<Mutex<HashMap<Lane, Queue>>>,
 }
 
-impl GroupCommit {
-    pub(super) fn new(connection: Connection, scripts: Arc<Scripts>) -> Self {
-        Self { connection, scripts, lanes: Arc::default() }
-    }
-
+impl RedisMessageStore {
     /// Commits the job in one of the next calls, and answers what the script said of it.
     pub(super) async fn submit(&self, job: Job) -> Reply {
-        let lane = if self.connection.is_cluster() { job.keys.shard.0 } else { 0 };
+        let lane = self.lane_of(job.keys.shard);
         let (answer, answered) = oneshot::channel();
         let starts_a_call = {
-            let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-            let starts_a_call = !lanes.contains_key(&lane);
-            lanes.entry(lane).or_default().waiting.push_back(Waiting { job, answer });
+            let mut queues = self.group.queues.lock().unwrap_or_else(PoisonError::into_inner);
+            let starts_a_call = !queues.contains_key(&lane);
+            queues.entry(lane).or_default().waiting.push_back(Waiting { job, answer });
             starts_a_call
         };
         if starts_a_call {
@@ -126,54 +131,103 @@ impl GroupCommit {
     }
 
     /// Calls until nothing waits in the lane.
-    async fn work(self, lane: u16) {
-        while let Some(group) = self.next_group(lane) {
-            self.call(group).await;
+    async fn work(self, lane: Lane) {
+        while let Some(group) = self.group.next(lane) {
+            self.commit_group(lane, group).await;
         }
     }
 
-    fn next_group(&self, lane: u16) -> Option<Vec<Waiting>> {
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = lanes.get_mut(&lane).expect("a lane is there while a call is");
+    async fn commit_group(&self, lane: Lane, group: Vec<Waiting>) {
+        match self.call_commit_messages(lane, &group).await {
+            Ok((lineage, replies)) => self.answer_each(lane, &lineage, group, replies),
+            Err(error) => {
+                for waiting in group {
+                    waiting.answer(Err(error.clone()));
+                }
+            }
+        }
+    }
+
+    /// The replies, and the lineage that they are of.
+    async fn call_commit_messages(
+        &self,
+        lane: Lane,
+        group: &[Waiting],
+    ) -> Result<(Lineage, Vec<Value>), HotError> {
+        let mut lineage = self.current_lineage(lane).await?;
+        let replies = match self.try_commit_messages(lane, &lineage, group).await {
+            // Once more: where this writer has nothing to put back, it may go on.
+            Err(HotError::LineageEnded) => {
+                lineage = self.enter_lineage(lane).await?;
+                self.try_commit_messages(lane, &lineage, group).await?
+            }
+            replies => replies?,
+        };
+        if replies.len() != group.len() {
+            return Err(HotError::Refused("commit_messages: short reply".into()));
+        }
+        Ok((lineage, replies))
+    }
+
+    async fn try_commit_messages(
+        &self,
+        lane: Lane,
+        lineage: &Lineage,
+        group: &[Waiting],
+    ) -> Result<Vec<Value>, HotError> {
+        let now = group.iter().map(|waiting| waiting.job.now).max().unwrap_or_default();
+        let script = &self.scripts.commit_messages;
+        let (messages, bytes) = size(group.iter().map(|waiting| &waiting.job));
+        let mut call = Cmd::with_capacity(6 + 2 * group.len() + messages, bytes + 128 * (group.len() + 1));
+        call.arg("EVALSHA").arg(script.get_hash()).arg(1 + group.len()).arg(lane.lineage());
+        for Waiting { job, .. } in group {
+            call.arg(job.keys.records());
+        }
+        call.arg(now.get()).arg(&*lineage.text);
+        for Waiting { job, .. } in group {
+            add_batch(&mut call, job.floor, job.messages.iter());
+        }
+        self.connection.evalsha(script, &call).await
+    }
+
+    fn answer_each(&self, lane: Lane, lineage: &Lineage, group: Vec<Waiting>, replies: Vec<Value>) {
+        for (Waiting { job, answer }, reply) in group.into_iter().zip(replies) {
+            if let Value::Int(first) = reply {
+                // Before anybody is told.
+                self.lineages.acknowledge(lane, lineage, first.unsigned_abs(), job);
+            }
+            // Nobody may wait any longer: then there is nobody to tell.
+            let _ = answer.send(Ok(reply));
+        }
+    }
+}
+
+impl Waiting {
+    fn answer(self, reply: Reply) {
+        let _ = self.answer.send(reply);
+    }
+}
+
+impl GroupCommit {
+    fn next(&self, lane: Lane) -> Option<Vec<Waiting>> {
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = queues.get_mut(&lane).expect("a queue is there while a call is");
         let mut group = Vec::new();
         let (mut messages, mut bytes) = (0, 0);
-        while let Some(next) = state.waiting.front() {
+        while let Some(next) = queue.waiting.front() {
             let (more_messages, more_bytes) = size(std::iter::once(&next.job));
             messages += more_messages;
             bytes += more_bytes;
             if !group.is_empty() && (messages > MESSAGES_MAX || bytes > BYTES_MAX) {
                 break;
             }
-            group.extend(state.waiting.pop_front());
+            group.extend(queue.waiting.pop_front());
         }
         if group.is_empty() {
-            lanes.remove(&lane);
+            queues.remove(&lane);
             return None;
         }
         Some(group)
-    }
-
-    async fn call(&self, group: Vec<Waiting>) {
-        let now = group.iter().map(|waiting| waiting.job.now).max().unwrap_or_default();
-        let script = &self.scripts.commit_messages;
-        let (messages, bytes) = size(group.iter().map(|waiting| &waiting.job));
-        let mut call = Cmd::with_capacity(4 + 2 * group.len() + messages, bytes + 128 * group.len());
-        call.arg("EVALSHA").arg(script.get_hash()).arg(group.len());
-        for Waiting { job, .. } in &group {
-            call.arg(job.keys.records());
-        }
-        call.arg(now.get());
-        for Waiting { job, .. } in &group {
-            call.arg(job.spec());
-            for message in &job.messages {
-                call.arg(message.in_place());
-            }
-            for piece in job.pieces() {
-                call.arg(piece);
-            }
-        }
-        let replies = self.connection.evalsha(script, &call).await;
-        answer_each(group, replies);
     }
 }
 
@@ -183,24 +237,4 @@ fn size<'a>(jobs: impl Iterator<Item = &'a Job>) -> (usize, usize) {
         let records = job.messages.iter().map(|message| message.record.len()).sum::<usize>();
         (messages + job.messages.len(), bytes + records)
     })
-}
-
-fn answer_each(group: Vec<Waiting>, replies: Result<Vec<Value>, HotError>) {
-    let replies = replies.and_then(|replies| {
-        let complete = replies.len() == group.len();
-        complete.then_some(replies).ok_or_else(|| HotError::Refused("commit_messages: short reply".into()))
-    });
-    // Nobody may wait any longer: then there is nobody to tell.
-    match replies {
-        Ok(replies) => {
-            for (waiting, reply) in group.into_iter().zip(replies) {
-                let _ = waiting.answer.send(Ok(reply));
-            }
-        }
-        Err(error) => {
-            for waiting in group {
-                let _ = waiting.answer.send(Err(error.clone()));
-            }
-        }
-    }
 }

@@ -15,10 +15,15 @@ mod group;
 mod keys;
 mod layout;
 mod lease;
+mod lineage;
+mod losses;
 mod page;
 mod pieces;
+mod recent;
+mod restore;
 mod sample;
 mod scripts;
+mod settle;
 mod stats;
 
 use std::sync::Arc;
@@ -36,13 +41,21 @@ pub use error::HotError;
 pub use gc::GcReport;
 pub use layout::{HotValue, Marks};
 pub use lease::Fence;
+pub use lineage::LINEAGE_WATCH_INTERVAL;
+pub use losses::LossReport;
 pub use page::{HotPage, PageStart};
 pub use stats::{HotStats, SetAside};
 
 use connection::Connection;
+pub(crate) use lineage::{Founding, Lineage, PutBackState};
+pub(crate) use restore::{Filling, Hole, PutBack};
+pub(crate) use settle::{Settle, Settled};
+
 use dictionaries::Kept;
 use group::GroupCommit;
 use keys::ConversationKeys;
+use lineage::Lineages;
+use losses::Losses;
 use scripts::Scripts;
 
 /// The most records a script touches in one call, so that no script stalls Redis.
@@ -60,6 +73,8 @@ pub struct RedisMessageStore {
     compressor: Option<Arc<Compressor>>,
     decompressor: Arc<Decompressor>,
     kept: Arc<Kept>,
+    lineages: Arc<Lineages>,
+    losses: Arc<Losses>,
 }
 
 impl RedisMessageStore {
@@ -68,19 +83,33 @@ impl RedisMessageStore {
     /// It expires nothing of class `default`, registers everything that expires for GC, and compresses nothing, until it
     /// is told otherwise by [`Self::with_retention`], [`Self::with_trim_window`] and [`Self::with_compression`].
     pub fn open(url: &RedisUrl, shards: ShardCount, timeout: Duration) -> Result<Self, HotError> {
-        let connection = Connection::open(url, timeout)?;
-        let scripts = Arc::new(Scripts::new());
         Ok(Self {
-            group: GroupCommit::new(connection.clone(), scripts.clone()),
-            connection,
-            scripts,
+            connection: Connection::open(url, timeout)?,
+            scripts: Arc::new(Scripts::new()),
+            group: GroupCommit::default(),
             shards,
             retention: Arc::default(),
             trim_window: None,
             compressor: None,
             decompressor: Arc::default(),
             kept: Arc::default(),
+            lineages: Arc::new(Lineages::new()),
+            losses: Arc::default(),
         })
+    }
+
+    /// Takes a Redis without a lineage for a new one, and not for one that lost everything. For who knows that it is.
+    #[must_use]
+    pub fn of_new_deployment(self) -> Self {
+        self.set_founding(Founding::Yes);
+        self
+    }
+
+    /// How many bytes of what was acknowledged lately are kept at most, to be put back where Redis loses it. 0: none.
+    #[must_use]
+    pub fn with_recent_bytes_max(self, bytes_max: usize) -> Self {
+        self.lineages.limit.set(bytes_max);
+        self
     }
 
     /// Commits date their records by this policy.

@@ -90,6 +90,18 @@ impl RedisMessageStore {
         Ok((Counters { committed, removed, archived }, stats))
     }
 
+    /// What was committed before this is in the archive, by the clock of whoever committed it; `now` where nothing waits
+    /// for its copy. A command a shard.
+    pub(crate) async fn archived_to(&self, now: UnixMillis) -> Result<UnixMillis, HotError> {
+        stream::iter(self.shards.all())
+            .map(|shard| async move { self.lowest_score(&ShardKeys(shard).unarchived()).await })
+            .buffer_unordered(CONCURRENCY)
+            .try_fold(now, |earliest, score| {
+                std::future::ready(Ok(score.map_or(earliest, |score| earliest.min(score))))
+            })
+            .await
+    }
+
     async fn lowest_score(&self, key: &str) -> Result<Option<UnixMillis>, HotError> {
         let mut range = redis::cmd("ZRANGE");
         range.arg(key).arg(0).arg(0).arg("WITHSCORES");

@@ -3,10 +3,11 @@ use std::time::Duration;
 use qim_core::{ClientIdHash, ConversationKey, Message, UnixMillis, body_digest};
 
 use super::TieredMessageStore;
+use super::settle::SettleError;
 use crate::archive::{ArchiveError, CommittedId};
 use crate::hot::{CommitError, Committed, Dates, Draft, HotError};
 
-/// How often a commit starts over because a trim moved the floor under it.
+/// How often a commit starts over because a trim moved the floor under it, or because it had to be settled first.
 const ATTEMPTS_MAX: usize = 16;
 
 /// A draft, and when its client first tried to send it.
@@ -32,9 +33,19 @@ pub enum TieredCommitError {
     /// The hot tier failed.
     #[error(transparent)]
     Hot(#[from] HotError),
-    /// Some drafts are so old that the archive has to say whether it knows them, and it failed.
+    /// The archive has to be asked, and failed: whether it knows drafts that are old, or how far a conversation had come
+    /// before Redis may have lost data.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
+}
+
+impl From<SettleError> for TieredCommitError {
+    fn from(error: SettleError) -> Self {
+        match error {
+            SettleError::Hot(error) => Self::Hot(error),
+            SettleError::Archive(error) => Self::Archive(error),
+        }
+    }
 }
 
 impl TieredMessageStore {
@@ -47,32 +58,25 @@ impl TieredMessageStore {
         now: UnixMillis,
     ) -> Result<Vec<Committed>, TieredCommitError> {
         let old: Vec<usize> = (0..drafts.len()).filter(|i| self.may_be_forgotten(&drafts[*i], now)).collect();
-        if old.is_empty() {
-            return self
-                .commit_unknown(conversation, drafts, vec![None; drafts.len()], now, None)
-                .await
-                .map_err(|error| match error {
-                    CommitError::AlreadyExists { index, seq } => {
-                        TieredCommitError::AlreadyExists { index, seq }
-                    }
-                    CommitError::Hot(error) => error.into(),
-                    CommitError::FloorMoved { .. } => unreachable!("no floor was asked for"),
-                });
-        }
         for _ in 0..ATTEMPTS_MAX {
-            let floor = self.marks(conversation, now).await?.floor;
-            let known = self.find_archived(conversation, drafts, &old, floor, now).await?;
-            match self.commit_unknown(conversation, drafts, known, now, Some(floor)).await {
+            let (floor, known) = if old.is_empty() {
+                (None, vec![None; drafts.len()])
+            } else {
+                let floor = self.marks(conversation, now).await?.floor;
+                (Some(floor), self.find_archived(conversation, drafts, &old, floor, now).await?)
+            };
+            match self.commit_unknown(conversation, drafts, known, now, floor).await {
                 Ok(committed) => return Ok(committed),
                 // What was trimmed meanwhile may be what is being sent again: ask once more.
                 Err(CommitError::FloorMoved { .. }) => {}
+                Err(CommitError::Doubted) => self.settle(conversation, now).await?,
                 Err(CommitError::AlreadyExists { index, seq }) => {
                     return Err(TieredCommitError::AlreadyExists { index, seq });
                 }
                 Err(CommitError::Hot(error)) => return Err(error.into()),
             }
         }
-        Err(HotError::Unavailable("the conversation is being trimmed".into()).into())
+        Err(HotError::Unavailable("the conversation changes too quickly".into()).into())
     }
 
     /// Whether the hot tier may have forgotten an earlier try of this draft. Asks a little early, since the clock of the

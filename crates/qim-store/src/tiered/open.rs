@@ -2,9 +2,9 @@ use std::time::Duration;
 
 use qim_core::{ArchiveUrl, Compression, RedisUrl, RetentionDays, RetentionPolicy, ShardCount};
 
-use super::TieredMessageStore;
+use super::{LineageError, TieredMessageStore};
 use crate::archive::{self, ArchiveError, ArchiveOptions};
-use crate::hot::{DeploymentError, RedisMessageStore};
+use crate::hot::{DeploymentError, Founding, RedisMessageStore};
 
 /// What both daemons are told about the two tiers.
 #[derive(Debug, Clone)]
@@ -77,6 +77,12 @@ impl TieredMessageStore {
             Err(error) => return Err(archive_error(error)),
         };
         let store = Self::with_trim(hot, archive, options.hot_window);
+        match store.find_out_founding().await {
+            Ok(()) => {}
+            // Commits wait until it can be asked.
+            Err(LineageError::Archive(_)) => store.hot.set_founding(Founding::NotKnown),
+            Err(LineageError::Hot(error)) => return Err(hot_error(error.into())),
+        }
         Ok(OpenedTiers { store, warnings, archive_unavailable })
     }
 }

@@ -1,8 +1,10 @@
+use std::ops::RangeInclusive;
+
 use qim_core::{ConversationKey, PayloadEncoding, Record, UnixMillis};
 
 use super::TieredMessageStore;
 use super::earliest::EarliestAvailable;
-use crate::archive::{ArchiveError, ArchivePage, DamagedRow, Direction, SeqRange, StoredRecord};
+use crate::archive::{ArchiveError, ArchivePage, DamagedRow, Direction, Gap, SeqRange, StoredRecord};
 use crate::hot::{HotError, HotPage, HotValue, Marks, PageStart};
 
 /// Most bytes of payload on one page (but at least one record): with what belongs to them, records stay below the 4 MiB
@@ -54,7 +56,12 @@ pub struct Page {
     pub archive_unavailable: bool,
     /// Records of the page that came from the archive.
     pub from_archive: usize,
+    /// Among the seqs that were looked at: those whose records are lost, ascending.
+    pub gaps: Vec<Gap>,
     bytes: usize,
+    floor: u64,
+    /// Seqs whose hot place says that its record is lost.
+    lost: Vec<u64>,
 }
 
 /// Why a page could not be read.
@@ -85,15 +92,46 @@ impl TieredMessageStore {
         request: PullRequest,
         now: UnixMillis,
     ) -> Result<Page, PullError> {
-        match request.position {
-            Position::After(seq) => self.forwards(conversation, seq.min(SEQ_MAX), request, now).await,
-            Position::Before(seq) => self.backwards(conversation, seq, request, now).await,
+        let (after, before, request) = match request.position {
+            Position::After(seq) => (seq.min(SEQ_MAX), None, request),
+            Position::Before(seq) => (0, Some(seq), request),
             Position::FromTime(time) => {
                 let seq = self.seek(conversation, time, now).await?;
-                let request = PullRequest { fail_on_expired: false, ..request };
-                self.forwards(conversation, seq - 1, request, now).await
+                (seq - 1, None, PullRequest { fail_on_expired: false, ..request })
             }
+        };
+        let (mut page, looked_at) = if let Some(before) = before {
+            let page = self.backwards(conversation, before, request, now).await?;
+            let looked_at = page.next_seq..=before.saturating_sub(1).min(page.last);
+            (page, looked_at)
+        } else {
+            let page = self.forwards(conversation, after, request, now).await?;
+            let looked_at = after + 1..=page.next_seq;
+            (page, looked_at)
+        };
+        self.name_gaps(conversation, &mut page, looked_at).await?;
+        Ok(page)
+    }
+
+    /// Names the gaps among the seqs that a page looked at. Nothing is asked where none of their records is missing.
+    async fn name_gaps(
+        &self,
+        conversation: &ConversationKey,
+        page: &mut Page,
+        looked_at: RangeInclusive<u64>,
+    ) -> Result<(), ArchiveError> {
+        let archived = page.floor.min(looked_at.end() + 1).saturating_sub(*looked_at.start());
+        if archived > page.from_archive as u64 || !page.lost.is_empty() {
+            page.gaps = match self.gaps_within(conversation, looked_at, page.floor, &page.lost).await {
+                // A page of the hot tier is served without the archive, and says that it could not be asked.
+                Err(_) if page.archive_unavailable || page.from_archive == 0 => {
+                    page.archive_unavailable = true;
+                    Vec::new()
+                }
+                gaps => gaps?,
+            };
         }
+        Ok(())
     }
 
     async fn forwards(
@@ -103,7 +141,9 @@ impl TieredMessageStore {
         request: PullRequest,
         now: UnixMillis,
     ) -> Result<Page, PullError> {
-        let hot = self.hot_page(conversation, PageStart::After(after), request.limit, now).await?;
+        let start = (PageStart::After(after), request.limit);
+        let hot = self.hot_page(conversation, start.0, start.1, now).await?;
+        let hot = self.settled_page(conversation, hot, start, now).await?;
         let earliest = self.earliest_available(conversation, &hot, now).await?;
         // With the archive away it is not known what expired: below, that is said instead.
         let known = earliest.archive_error.is_none();
@@ -154,6 +194,7 @@ impl TieredMessageStore {
                     break;
                 }
                 page.next_seq = value.seq();
+                page.note_lost(&value);
                 self.readable(conversation, value, accept_zstd, now)
                     .await
                     .into_iter()
@@ -179,7 +220,9 @@ impl TieredMessageStore {
         request: PullRequest,
         now: UnixMillis,
     ) -> Result<Page, PullError> {
-        let mut hot = self.hot_page(conversation, PageStart::Before(before), request.limit, now).await?;
+        let start = (PageStart::Before(before), request.limit);
+        let hot = self.hot_page(conversation, start.0, start.1, now).await?;
+        let mut hot = self.settled_page(conversation, hot, start, now).await?;
         let earliest = self.earliest_available(conversation, &hot, now).await?;
         let floor = hot.marks.floor;
         let mut page = Page::start(&earliest, hot.marks, before.min(hot.marks.last + 1));
@@ -191,6 +234,7 @@ impl TieredMessageStore {
                     break;
                 }
                 page.next_seq = value.seq();
+                page.note_lost(&value);
                 self.readable(conversation, value, request.accept_zstd, now)
                     .await
                     .into_iter()
@@ -313,7 +357,10 @@ impl Page {
             next_seq,
             archive_unavailable: earliest.archive_error.is_some(),
             from_archive: 0,
+            gaps: Vec::new(),
             bytes: 0,
+            floor: marks.floor,
+            lost: Vec::new(),
         }
     }
 
@@ -324,6 +371,12 @@ impl Page {
             HotValue::Collected { .. } | HotValue::Damaged { .. } => 0,
         };
         self.records.is_empty() || (self.records.len() < limit && self.bytes + bytes <= PAGE_BYTES_MAX)
+    }
+
+    fn note_lost(&mut self, value: &HotValue) {
+        if let HotValue::Collected { seq, is_lost: true, .. } = value {
+            self.lost.push(*seq);
+        }
     }
 
     fn push(&mut self, record: Record) {

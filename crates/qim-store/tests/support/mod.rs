@@ -33,6 +33,7 @@ pub(crate) fn connect(redis: &RedisServer) -> RedisMessageStore {
     RedisMessageStore::open(&url, ShardCount::new(4).unwrap(), Duration::from_secs(5))
         .expect("a store")
         .with_retention(thirty_days())
+        .of_new_deployment()
 }
 
 pub(crate) fn thirty_days() -> RetentionPolicy {
