@@ -43,10 +43,37 @@ local function known(h, key, ids, a)
   return reply
 end
 
--- `packed` is the conversation's header, off the list, or false.
-local function commit(key, packed, batch)
-  local ids, a, floor = batch.ids, batch.a, batch.floor
-  local count, h, reason = ids.count, nil, nil
+-- What nearly every commit is, without tables and long strings: small records behind others, and no reason to look
+-- closer. Answers and does what `commit` would; nil, with nothing done, where it takes that one.
+local function commit_plainly(key, packed, spec, a, count)
+  local last, floor, archived, created, lineage = plain_marks(packed)
+  if not last or lineage ~= number or last - floor + 1 + count > HINTS_MAX or created_at(ARGV[a]) < created
+    or may_have_hint(packed, spec, SPEC_BYTES, count) then
+    return nil
+  end
+  local hints = string.sub(spec, SPEC_BYTES + 1, SPEC_BYTES + HINT_BYTES * count)
+  local header = continue_header(packed, last + count, ARGV[a + count - 1], hints)
+  local reply = push(key, a, count, header, last + count - floor + 1)
+  if reply then
+    return reply
+  end
+  register_expiries(key, spec, last + 1, count, 1)
+  if archived == last then
+    register_unarchived(key, now)
+  end
+  return last + 1
+end
+
+-- The records of one conversation stand from ARGV[a], and behind them their pieces. `packed` is its header, off the list,
+-- or false; `floor` the one that must still stand, or 0.
+local function commit(key, packed, spec, a, count, pieces, floor)
+  if packed and pieces == 0 and floor == 0 then
+    local reply = commit_plainly(key, packed, spec, a, count)
+    if reply then
+      return reply
+    end
+  end
+  local h, reason
   if packed then
     h, reason = parse_header(packed)
     if reason then
@@ -61,6 +88,7 @@ local function commit(key, packed, batch)
   if floor > 0 and h.floor ~= floor then
     return { 'floor', h.floor }
   end
+  local ids = new_ids(spec, SPEC_BYTES, count)
   local reply = known(h, key, ids, a)
   if reply then
     return reply
@@ -77,19 +105,22 @@ local function commit(key, packed, batch)
   h.lineage = number
   h.created = count == 1 and oldest or created_at(ARGV[a + count - 1])
   remember(h, key, ids)
-  if batch.pieces < batch.pieces_end then
-    push_pieces(key, first, a, count, batch.pieces, batch.pieces_end, stored)
+  if pieces > 0 then
+    push_pieces(key, first, a, count, a + count, a + count + pieces, stored)
   end
-  if push(key, h, a, count) ~= places(h) + 1 then
-    redis.call('LTRIM', key, 0, -count - 2)
-    return { 'corrupt', WRONG_LENGTH }
+  reply = push(key, a, count, pack_header(h), places(h))
+  if reply then
+    return reply
   end
   if h.bucket_count > 0 then
     flush_buckets(h, key)
   end
-  register_expiries(key, batch, 1, first)
+  register_expiries(key, spec, first, count, 1)
   if was_archived then
-    register_conversation(key, h, was_empty and oldest, now)
+    register_unarchived(key, now)
+  end
+  if was_empty then
+    register_trim(key, h, oldest)
   end
   return first
 end
@@ -105,7 +136,7 @@ local function take_back(key, packed)
 end
 
 -- What goes wrong in one conversation is answered for that one.
-local function attempt(key, batch)
+local function attempt(key, ...)
   if #stored > 0 then
     stored = {}
   end
@@ -114,7 +145,7 @@ local function attempt(key, batch)
     local foreign = string.find(packed.err, 'WRONGTYPE', 1, true)
     return { foreign and 'corrupt' or 'error', foreign and NOT_A_LIST or packed.err }
   end
-  local done, reply = pcall(commit, key, packed, batch)
+  local done, reply = pcall(commit, key, packed, ...)
   if not done then
     reply = { 'error', type(reply) == 'table' and reply.err or tostring(reply) }
   end
@@ -136,13 +167,14 @@ if refused then
 end
 local replies, committed, a = {}, 0, 3
 for k = 2, #KEYS do
-  local batch = read_batch(ARGV[a], a + 1)
-  local reply = attempt(KEYS[k], batch)
+  local spec = ARGV[a]
+  local count, pieces, floor = struct.unpack(SPEC, spec)
+  local reply = attempt(KEYS[k], spec, a + 1, count, pieces, floor)
   replies[k - 1] = reply
   if type(reply) == 'number' then
-    committed = committed + batch.ids.count
+    committed = committed + count
   end
-  a = batch.pieces_end
+  a = a + 1 + count + pieces
 end
 if committed > 0 then
   -- Only the sum over all shards means something (src/hot/stats.rs): one is as good as another.

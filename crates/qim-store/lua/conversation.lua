@@ -116,8 +116,7 @@ local function parse_header(packed)
   end
   local h, _ = new_header(), nil
   _, h.last, h.floor, h.archived, h.live, h.created, h.tombstones, h.live_until, h.lineage,
-    h.bucket_count =
-    struct.unpack(HEADER, packed)
+    h.bucket_count = struct.unpack(HEADER, packed)
   if h.archived < h.floor - 1 or h.archived > h.last or h.live < h.floor then
     return nil, 'the marks of the header contradict each other'
   end
@@ -143,6 +142,28 @@ local function pack_header(h)
     return pack_marks(h) .. struct.pack(INDEX, h.sweep, h.held)
   end
   return pack_marks(h) .. h.hints
+end
+
+-- Of the usual header, and without a table: last, floor, archived, created and lineage. nil where continuing the conversation
+-- takes more than records and hints behind the others: there is an index, or nothing that may be read, or this is not a
+-- header.
+local function plain_marks(packed)
+  if #packed < HEADER_BYTES then
+    return nil
+  end
+  local layout, last, floor, archived, live, created, _, _, lineage, bucket_count = struct.unpack(HEADER, packed)
+  if layout == LAYOUT and bucket_count == 0 and archived >= floor - 1 and archived <= last and live >= floor
+    and live <= last and #packed == HEADER_BYTES + HINT_BYTES * (last - floor + 1) then
+    return last, floor, archived, created, lineage
+  end
+  return nil
+end
+
+-- A header that plain_marks took, with records and their hints behind the others: `last`, floor to live as they are, the
+-- date as the newest record has it, and the rest as it is.
+local function continue_header(packed, last, newest, hints)
+  return struct.pack('>BI5', LAYOUT, last) .. string.sub(packed, 7, 21) .. string.sub(newest, 2, 7)
+    .. string.sub(packed, 28) .. hints
 end
 
 local NOT_A_LIST = 'the key holds something else than a list'

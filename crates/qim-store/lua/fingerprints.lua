@@ -166,6 +166,17 @@ local function find_by_hint(h, key, ids, i, record)
   return nil
 end
 
+-- Whether a header of few places has one of the hints that stand in a string behind `skip` bytes: also where it only
+-- seems so, since two hints that stand side by side look like a third.
+local function may_have_hint(packed, spec, skip, count)
+  for at = skip + 1, skip + HINT_BYTES * count, HINT_BYTES do
+    if string.find(packed, string.sub(spec, at, at + HINT_BYTES - 1), HEADER_BYTES + 1, true) then
+      return true
+    end
+  end
+  return false
+end
+
 local function find_in_index(h, key, ids, i, record)
   local fingerprint = fingerprint_at(ids, i)
   local entries = load_bucket(h, key, bucket_of(h, fingerprint))

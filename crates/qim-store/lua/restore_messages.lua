@@ -56,20 +56,49 @@ local function conflicts_of(key, h, ids, first, a)
   return conflicts
 end
 
+-- The ids of a batch from the one at `i` on.
+local function ids_from(ids, i)
+  local skipped = i - 1
+  return {
+    packed = ids.packed, skip = ids.skip + FINGERPRINT_BYTES * skipped, count = ids.count - skipped,
+    hints = string.sub(ids.hints, HINT_BYTES * skipped + 1),
+  }
+end
+
+-- Where in ARGV the pieces of the places from the one at `i` on begin.
+local function pieces_from(batch, i)
+  local p = batch.a + batch.ids.count
+  for at = batch.a, batch.a + i - 2 do
+    if is_stub(ARGV[at]) then
+      p = pieces_end(ARGV[at], p, batch.stop)
+    end
+  end
+  return p
+end
+
+local function count_tombstones(a, count)
+  local tombstones = 0
+  for at = a, a + count - 1 do
+    if is_tombstone(ARGV[at]) then
+      tombstones = tombstones + 1
+    end
+  end
+  return tombstones
+end
+
 -- Appends the places from the one at `i` on. The header is off the list where there is one.
 local function append(key, h, batch, i)
   local count, seq, a = batch.ids.count - i + 1, h.last + 1, batch.a + i - 1
-  local was_empty, was_archived, buried = h.last < h.floor, h.archived == h.last, 0
-  for at = a, a + count - 1 do
-    if is_tombstone(ARGV[at]) then
-      buried = buried + 1
-    end
-  end
+  local was_empty, was_archived = h.last < h.floor, h.archived == h.last
+  local tombstones, oldest = count_tombstones(a, count), created_at(ARGV[a])
   h.created = math.max(h.created, created_at(ARGV[a + count - 1]))
-  h.tombstones = h.tombstones + buried
+  h.tombstones = h.tombstones + tombstones
   remember(h, key, ids_from(batch.ids, i))
-  push_pieces(key, seq, a, count, pieces_before(batch, i), batch.pieces_end)
-  push(key, h, a, count)
+  push_pieces(key, seq, a, count, pieces_from(batch, i), batch.stop, {})
+  local refused = push(key, a, count, pack_header(h), places(h))
+  if refused then
+    error(refused[2], 0)
+  end
   if h.live >= seq then
     note_live(key, h)
     store_header(key, h)
@@ -77,14 +106,16 @@ local function append(key, h, batch, i)
   if h.bucket_count > 0 then
     flush_buckets(h, key)
   end
-  register_expiries(key, batch, i, seq)
+  register_expiries(key, batch.spec, seq, batch.ids.count, i)
   if was_archived then
-    local oldest = created_at(ARGV[a])
-    register_conversation(key, h, was_empty and oldest, oldest)
+    register_unarchived(key, oldest)
+  end
+  if was_empty then
+    register_trim(key, h, oldest)
   end
   local stats = names(key) .. 'stats'
   redis.call('HINCRBY', stats, 'committed', count)
-  redis.call('HINCRBY', stats, 'removed', buried)
+  redis.call('HINCRBY', stats, 'removed', tombstones)
   return count
 end
 
@@ -130,9 +161,12 @@ if not number then
 end
 local replies, a = { server_ms() - doubted_at }, 3
 for k = 3, #KEYS do
-  local batch = read_batch(ARGV[a + 1], a + 2)
+  local spec = ARGV[a + 1]
+  local count, pieces = struct.unpack(SPEC, spec)
+  local stop = a + 2 + count + pieces
+  local batch = { spec = spec, a = a + 2, stop = stop, ids = new_ids(spec, SPEC_BYTES, count) }
   local done, reply = pcall(restore, KEYS[k], number, tonumber(ARGV[a]), batch)
   replies[#replies + 1] = done and reply or { 'error', type(reply) == 'table' and reply.err or tostring(reply) }
-  a = batch.pieces_end
+  a = stop
 end
 return replies
