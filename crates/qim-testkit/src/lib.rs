@@ -27,6 +27,6 @@ pub use fault_proxy::{FaultMode, FaultProxy};
 pub use http::{HttpAnswer, http_get};
 pub use ports::free_port;
 pub use redis_cluster::RedisCluster;
-pub use redis_server::{RedisOptions, RedisServer};
+pub use redis_server::{AppendOnlyFile, RedisOptions, RedisServer};
 pub use resp::Reply;
 pub use samples::Samples;

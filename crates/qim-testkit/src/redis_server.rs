@@ -1,7 +1,8 @@
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -25,6 +26,10 @@ const START_TRIES: usize = 5;
 pub struct RedisOptions {
     arguments: Vec<String>,
 }
+
+/// An append-only file at some moment.
+#[derive(Debug, Clone)]
+pub struct AppendOnlyFile(Vec<(OsString, Vec<u8>)>);
 
 /// A real redis-server on a free loopback port, in a directory of its own; killed when dropped.
 #[derive(Debug)]
@@ -132,6 +137,32 @@ impl RedisServer {
             }
         }
         self.restart();
+    }
+
+    /// Its append-only file as it is now: what a disk would have, had the machine ended here.
+    pub fn append_only_file(&self) -> AppendOnlyFile {
+        let dir = self.append_only_dir();
+        let files = fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+        let read = |entry: io::Result<fs::DirEntry>| {
+            let path = entry.expect("an entry").path();
+            (path.file_name().expect("a name").to_owned(), fs::read(&path).expect("its content"))
+        };
+        AppendOnlyFile(files.map(read).collect())
+    }
+
+    /// Puts this file in the place of its own. It must not be running.
+    pub fn set_append_only_file(&self, AppendOnlyFile(files): &AppendOnlyFile) {
+        assert!(self.process().is_none(), "it runs");
+        let dir = self.append_only_dir();
+        fs::remove_dir_all(&dir).expect("its append-only file");
+        fs::create_dir(&dir).expect("a directory");
+        for (name, content) in files {
+            fs::write(dir.join(name), content).expect("room for a file");
+        }
+    }
+
+    fn append_only_dir(&self) -> PathBuf {
+        self.dir.path().join("appendonlydir")
     }
 
     /// Holds it (SIGSTOP): connections stay, and nothing is answered.

@@ -330,11 +330,11 @@ fn a_newer_schema_is_refused() {
         let url = server_url(&unused_keyspace());
         open(&url).prepare().await.unwrap();
         let keyspace = &url.keyspace;
-        cluster.run(&format!("UPDATE {keyspace}.schema_version SET version = 3 WHERE id = 1")).await;
+        cluster.run(&format!("UPDATE {keyspace}.schema_version SET version = 4 WHERE id = 1")).await;
         let store = open(&url);
         for _ in 0..2 {
             let error = store.prepare().await.unwrap_err();
-            assert!(matches!(error, ArchiveError::SchemaTooNew { found: 3, known: 2 }), "{error}");
+            assert!(matches!(error, ArchiveError::SchemaTooNew { found: 4, known: 3 }), "{error}");
         }
         let error = store.high_water(&fresh_conversation()).await.unwrap_err();
         assert!(!error.is_retryable(), "{error}");
