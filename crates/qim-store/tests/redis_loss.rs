@@ -239,18 +239,20 @@ async fn a_slower_writer_is_waited_for_and_fills_in_what_comes_before() {
 #[tokio::test]
 async fn what_nobody_remembers_is_a_gap_and_is_never_filled() {
     let tiers = tiers();
-    let mut forgetful = Writer::of(tiers.store.clone());
-    let mut writer = Writer::beside(&tiers);
+    let mut writer = Writer::of(tiers.store.clone());
+    let url = format!("sqlite:{}", tiers.dir.path().join("archive.db").display());
+    let hot = connect_again(&tiers.redis).with_recent_bytes_max(0);
+    let mut forgetful = Writer::of(TieredMessageStore::with_trim(hot, open_archive(&url), WINDOW));
+    writer.send("c", 100..101).await;
     forgetful.send("c", 0..3).await;
     copy(&forgetful, "c").await;
-    forgetful.store.hot().clone().with_recent_bytes_max(0);
     forgetful.send("c", 3..5).await;
     writer.send("c", 5..8).await;
     tiers.redis.command(&["FLUSHALL"]);
     let next = writer.send_until_taken(&[&forgetful], "c", "id-8").await;
-    assert_eq!(history(&writer.store, "c").await.1, [(4, 5)]);
+    assert_eq!(history(&writer.store, "c").await.1, [(5, 6)]);
     check(&[&writer, &forgetful]).await;
-    assert_eq!(next, 9);
+    assert_eq!(next, 10);
     let stats = writer.store.hot().loss_report().gaps + forgetful.store.hot().loss_report().gaps;
     assert_eq!(stats, 1);
 }

@@ -83,6 +83,29 @@ impl Connection {
         .await
     }
 
+    /// The same, with another command right behind it on the same connection, whose reply is answered.
+    pub(super) async fn evalsha_and<T: FromRedisValue>(
+        &self,
+        script: &Script,
+        call: &Cmd,
+        then: &Cmd,
+    ) -> Result<T, HotError> {
+        let mut both = redis::pipe();
+        both.add_command(call.clone()).ignore().add_command(then.clone());
+        self.with_deadline(async {
+            let mut live = self.live().await?;
+            let (reply,) = match both.query_async(&mut live).await {
+                Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                    script.load_async(&mut live).await?;
+                    both.query_async(&mut live).await?
+                }
+                result => result?,
+            };
+            Ok(reply)
+        })
+        .await
+    }
+
     pub(super) async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, HotError> {
         self.with_deadline(async {
             let mut live = self.live().await?;

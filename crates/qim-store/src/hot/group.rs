@@ -139,12 +139,20 @@ impl RedisMessageStore {
 
     async fn commit_group(&self, lane: Lane, group: Vec<Waiting>) {
         match self.call_commit_messages(lane, &group).await {
-            Ok((lineage, replies)) => self.answer_each(lane, &lineage, group, replies),
-            Err(error) => {
-                for waiting in group {
-                    waiting.answer(Err(error.clone()));
-                }
+            Ok((lineage, replies)) if self.acknowledges_at_once() => {
+                self.answer_each(lane, &lineage, group, replies);
             }
+            Ok((lineage, replies)) => {
+                // Others do not wait for the disk or the replicas of these.
+                let store = self.clone();
+                tokio::spawn(async move {
+                    match store.pass_barrier(&lineage).await {
+                        Ok(()) => store.answer_each(lane, &lineage, group, replies),
+                        Err(error) => answer_all(group, &error),
+                    }
+                });
+            }
+            Err(error) => answer_all(group, &error),
         }
     }
 
@@ -202,12 +210,6 @@ impl RedisMessageStore {
     }
 }
 
-impl Waiting {
-    fn answer(self, reply: Reply) {
-        let _ = self.answer.send(reply);
-    }
-}
-
 impl GroupCommit {
     fn next(&self, lane: Lane) -> Option<Vec<Waiting>> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
@@ -228,6 +230,12 @@ impl GroupCommit {
             return None;
         }
         Some(group)
+    }
+}
+
+fn answer_all(group: Vec<Waiting>, error: &HotError) {
+    for waiting in group {
+        let _ = waiting.answer.send(Err(error.clone()));
     }
 }
 

@@ -12,6 +12,9 @@ pub(super) const RETENTION: &str = "qim:retention";
 /// What payloads were compressed with: a hash, see dictionaries.rs.
 pub(super) const DICTIONARIES: &str = "qim:dictionaries";
 
+/// Counts how often it was waited until commits were durable (durability.rs).
+pub(super) const BARRIER: &str = "qim:barrier";
+
 /// What commits may go together in one call, and have one history: all of them on one server, those of a shard on a
 /// cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

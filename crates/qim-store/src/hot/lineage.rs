@@ -1,6 +1,7 @@
 //! Which history of Redis this store works on (lua/lineage.lua, ADR 17), and who else does.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -96,12 +97,17 @@ struct Known {
 
 /// The lineages of all lanes.
 pub(super) struct Lineages {
-    /// What this writer is called in the list of writers; nobody else ever is.
+    /// What this writer is called where writers wait for one another; nobody else ever is.
     writer: String,
-    token: String,
     founding: Mutex<Founding>,
+    is_withdrawn: AtomicBool,
     pub(super) limit: RecentLimit,
     lanes: Mutex<HashMap<Lane, Known>>,
+}
+
+/// Hex digits, so that scripts may take it for a pattern.
+fn new_token() -> String {
+    format!("{:016x}", rand::random::<u64>())
 }
 
 /// What it means that Redis has no lineage.
@@ -117,11 +123,10 @@ pub(crate) enum Founding {
 
 impl Lineages {
     pub(super) fn new() -> Self {
-        let token = format!("{:016x}", rand::random::<u64>());
         Self {
-            writer: token.clone(),
-            token,
+            writer: new_token(),
             founding: Mutex::new(Founding::No),
+            is_withdrawn: AtomicBool::new(false),
             limit: RecentLimit::default(),
             lanes: Mutex::default(),
         }
@@ -254,9 +259,13 @@ impl RedisMessageStore {
         }
     }
 
-    /// The lanes that were used.
+    /// The lanes that were used; the one of a single server always.
     pub(super) fn lanes_in_use(&self) -> Vec<Lane> {
-        self.lineages.lanes().keys().copied().collect()
+        if self.connection.is_cluster() {
+            self.lineages.lanes().keys().copied().collect()
+        } else {
+            vec![Lane::Server]
+        }
     }
 
     /// Asks Redis for its lineage, and says that this writer is alive. Where it is another one than before, what was
@@ -298,7 +307,7 @@ impl RedisMessageStore {
 
     /// What this writer is called where writers wait for one another.
     pub(super) fn writer_token(&self) -> &str {
-        &self.lineages.token
+        &self.lineages.writer
     }
 
     async fn look(
@@ -309,11 +318,12 @@ impl RedisMessageStore {
     ) -> Result<Lineage, HotError> {
         let mut call = self.scripts.enter_lineage.prepare_invoke();
         call.key(lane.lineage()).key(lane.writers());
-        call.arg(format!("{:016x}", rand::random::<u64>()));
+        call.arg(new_token());
         {
             let mut lanes = self.lineages.lanes();
             let known = lanes.entry(lane).or_default();
             // What this store has seen before is not new.
+            let writer = if self.lineages.is_withdrawn.load(Ordering::Relaxed) { "" } else { writer };
             let is_new = known.lineage.is_none() && self.founding() == Founding::Yes;
             call.arg(if is_new { "founding" } else { "" }).arg(writer);
             call.arg(known.put_back_for.as_deref().unwrap_or_default());
@@ -354,8 +364,9 @@ impl RedisMessageStore {
         Ok(lineage)
     }
 
-    /// Takes this writer off the lists, where all that it acknowledged is there.
+    /// Takes this writer off the lists for good, where all that it acknowledged is there.
     pub async fn withdraw_writer(&self) -> Result<(), HotError> {
+        self.lineages.is_withdrawn.store(true, Ordering::Relaxed);
         for lane in self.lanes_in_use() {
             if let Some(lineage) = self.lineages.current(lane)
                 && self.is_put_back(lane, &lineage)

@@ -8,6 +8,7 @@ mod commit;
 mod connection;
 mod deployment;
 mod dictionaries;
+mod durability;
 mod error;
 mod fingerprint;
 mod gc;
@@ -30,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qim_core::{
-    Compression, Compressor, ConversationKey, Decompressor, RedisUrl, RetentionPolicy, ShardCount,
+    CommitDurability, Compression, Compressor, ConversationKey, Decompressor, RedisUrl, RetentionPolicy, ShardCount,
 };
 
 pub use archiving::{MarkOutcome, TrimOutcome, TrimRequest};
@@ -52,6 +53,7 @@ pub(crate) use restore::{Filling, Hole, PutBack};
 pub(crate) use settle::{Settle, Settled};
 
 use dictionaries::Kept;
+use durability::Durability;
 use group::GroupCommit;
 use keys::ConversationKeys;
 use lineage::Lineages;
@@ -75,6 +77,7 @@ pub struct RedisMessageStore {
     kept: Arc<Kept>,
     lineages: Arc<Lineages>,
     losses: Arc<Losses>,
+    durability: Arc<Durability>,
 }
 
 impl RedisMessageStore {
@@ -95,6 +98,7 @@ impl RedisMessageStore {
             kept: Arc::default(),
             lineages: Arc::new(Lineages::new()),
             losses: Arc::default(),
+            durability: Arc::new(Durability::open(url, timeout)?),
         })
     }
 
@@ -105,11 +109,19 @@ impl RedisMessageStore {
         self
     }
 
-    /// How many bytes of what was acknowledged lately are kept at most, to be put back where Redis loses it. 0: none.
+    /// How many bytes of what was acknowledged lately are kept at most, to be put back where Redis loses it. 0: none. Holds
+    /// for all clones.
     #[must_use]
     pub fn with_recent_bytes_max(self, bytes_max: usize) -> Self {
         self.lineages.limit.set(bytes_max);
         self
+    }
+
+    /// Says when commits are acknowledged: as soon as Redis has them, until it is told otherwise.
+    /// [`Self::join_deployment`] finds out whether Redis can do that.
+    #[must_use]
+    pub fn with_durability(self, durability: CommitDurability) -> Self {
+        Self { durability: Arc::new(self.durability.with_mode(durability)), ..self }
     }
 
     /// Commits date their records by this policy.

@@ -273,6 +273,7 @@ impl RedisMessageStore {
             }
             let report = self.put_back(lane, &lineage).await?;
             if report.holes.is_empty() {
+                self.pass_barrier(&lineage).await?;
                 self.tell_put_back(lane, &lineage).await?;
             }
             reports.push((lineage, report));

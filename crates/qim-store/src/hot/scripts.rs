@@ -24,6 +24,7 @@ pub(super) struct Scripts {
     pub(super) restore_messages: Script,
     pub(super) settle_conversation: Script,
     pub(super) vacate_conversation: Script,
+    pub(super) pass_barrier: Script,
     pub(super) read_page: Script,
     pub(super) seek_time: Script,
     pub(super) mark_archived: Script,
@@ -52,6 +53,7 @@ impl Scripts {
                 ALSO_AT_THE_MEMORY_LIMIT,
                 include_str!("../../lua/enter_lineage.lua"),
             ),
+            pass_barrier: in_lineage(GROWS, include_str!("../../lua/pass_barrier.lua")),
             // What was acknowledged was promised.
             restore_messages: in_lineage(
                 ALSO_AT_THE_MEMORY_LIMIT,

@@ -10,6 +10,9 @@ use crate::hot::{CommitError, Committed, Dates, Draft, HotError};
 /// How often a commit starts over because a trim moved the floor under it, or because it had to be settled first.
 const ATTEMPTS_MAX: usize = 16;
 
+/// For how long after Redis may have lost data a message may be one that was sent before, and says nothing of that.
+const RETRIES_AFTER_LOSS: Duration = Duration::from_mins(10);
+
 /// A draft, and when its client first tried to send it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TieredDraft {
@@ -57,7 +60,9 @@ impl TieredMessageStore {
         drafts: &[TieredDraft],
         now: UnixMillis,
     ) -> Result<Vec<Committed>, TieredCommitError> {
-        let old: Vec<usize> = (0..drafts.len()).filter(|i| self.may_be_forgotten(&drafts[*i], now)).collect();
+        let lost_at = self.hot.lineage(conversation).await.ok().and_then(|lineage| lineage.doubted_at());
+        let may_be_forgotten = |i: &usize| self.may_be_forgotten(&drafts[*i], lost_at, now);
+        let old: Vec<usize> = (0..drafts.len()).filter(may_be_forgotten).collect();
         for _ in 0..ATTEMPTS_MAX {
             let (floor, known) = if old.is_empty() {
                 (None, vec![None; drafts.len()])
@@ -79,12 +84,12 @@ impl TieredMessageStore {
         Err(HotError::Unavailable("the conversation changes too quickly".into()).into())
     }
 
-    /// Whether the hot tier may have forgotten an earlier try of this draft. Asks a little early, since the clock of the
-    /// archiver that trims may be ahead of this one.
-    fn may_be_forgotten(&self, draft: &TieredDraft, now: UnixMillis) -> bool {
+    /// Whether the hot tier may have forgotten an earlier try of this draft, since it was trimmed or, at `lost_at`, lost.
+    /// Asks a little early, since the clock of the archiver that trims may be ahead of this one, and that of Redis, too.
+    fn may_be_forgotten(&self, draft: &TieredDraft, lost_at: Option<UnixMillis>, now: UnixMillis) -> bool {
         let margin = (self.window / 24).min(Duration::from_hours(1));
         let first = draft.first_sent_at.unwrap_or(now).min(draft.draft.created_at);
-        first + self.window <= now + margin
+        first + self.window <= now + margin || lost_at.is_some_and(|lost_at| first <= lost_at + RETRIES_AFTER_LOSS)
     }
 
     /// For each draft: the answer, where the archive knows it.

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use qim_core::{ArchiveUrl, Compression, RedisUrl, RetentionDays, RetentionPolicy, ShardCount};
+use qim_core::{ArchiveUrl, CommitDurability, Compression, RedisUrl, RetentionDays, RetentionPolicy, ShardCount};
 
 use super::{LineageError, TieredMessageStore};
 use crate::archive::{self, ArchiveError, ArchiveOptions};
@@ -25,6 +25,10 @@ pub struct TierOptions<'a> {
     pub hot_window: Duration,
     /// How commits store payloads; of no concern to whoever commits nothing.
     pub compression: Compression,
+    /// When commits are acknowledged; of no concern to whoever commits nothing.
+    pub durability: CommitDurability,
+    /// How many bytes of acknowledged messages are remembered; of no concern to whoever commits nothing.
+    pub recent_bytes_max: usize,
 }
 
 /// Both tiers, and what is worth saying about them.
@@ -65,7 +69,9 @@ impl TieredMessageStore {
         let hot = RedisMessageStore::open(options.redis_url, options.shards, options.redis_timeout)
             .map_err(|error| hot_error(error.into()))?
             .with_retention(RetentionPolicy::from_days(options.retention))
-            .with_compression(options.compression);
+            .with_compression(options.compression)
+            .with_durability(options.durability)
+            .with_recent_bytes_max(options.recent_bytes_max);
         let warnings = hot.join_deployment().await.map_err(hot_error)?;
 
         let archive_error = |source| OpenError::Archive { url: options.archive_url.to_string(), source };

@@ -1,5 +1,6 @@
 use qim_core::{PayloadEncoding, Record, RetentionClass, UnixMillis};
 use qim_proto::v1;
+use qim_store::archive::Gap;
 use qim_store::hot::Committed;
 
 /// The class of this number of the API; `None` for one it does not have.
@@ -37,6 +38,15 @@ pub(super) fn record(Record { seq, message, encoding }: Record) -> v1::Record {
         created_at_ms: message.created_at.as_i64(),
         expires_at_ms: message.expires_at.map(UnixMillis::as_i64),
         payload_encoding: payload_encoding.into(),
+    }
+}
+
+pub(super) fn gap(gap: Gap) -> v1::Gap {
+    v1::Gap {
+        from: gap.from,
+        to: gap.to,
+        reason: v1::gap::Reason::RedisLost.into(),
+        noticed_at_ms: gap.noticed_at.as_i64(),
     }
 }
 

@@ -82,6 +82,7 @@ impl History {
             shard: u32::from(description.shard),
             set_aside: description.set_aside,
             archive_unavailable: description.archived_records.is_none(),
+            gaps: description.gaps.unwrap_or_default().into_iter().map(convert::gap).collect(),
         })
     }
 }
@@ -99,5 +100,6 @@ fn response(page: Page) -> v1::PullResponse {
         has_more: page.has_more,
         next_seq: page.next_seq,
         archive_unavailable: page.archive_unavailable,
+        gaps: page.gaps.into_iter().map(convert::gap).collect(),
     }
 }
