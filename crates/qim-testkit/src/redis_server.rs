@@ -31,6 +31,13 @@ pub struct RedisOptions {
 #[derive(Debug, Clone)]
 pub struct AppendOnlyFile(Vec<(OsString, Vec<u8>)>);
 
+impl AppendOnlyFile {
+    /// Whether these bytes are in it.
+    pub fn contains(&self, bytes: &[u8]) -> bool {
+        self.0.iter().any(|(_, content)| content.windows(bytes.len()).any(|window| window == bytes))
+    }
+}
+
 /// A real redis-server on a free loopback port, in a directory of its own; killed when dropped.
 #[derive(Debug)]
 pub struct RedisServer {
