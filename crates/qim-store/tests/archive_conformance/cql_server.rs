@@ -149,7 +149,7 @@ fn a11_held_rows_have_no_ttl() {
             "SELECT default_time_to_live FROM system_schema.tables WHERE keyspace_name = '{}'",
             cluster.url.keyspace
         );
-        assert_eq!(select::<(i32,)>(&cluster, &defaults).await, [(0,); 6]);
+        assert_eq!(select::<(i32,)>(&cluster, &defaults).await, [(0,); 7]);
     });
 }
 
