@@ -25,10 +25,14 @@ impl FromStr for CommitDurability {
         match (text, replicas) {
             ("memory", _) => Ok(Self::Memory),
             ("fsync", _) => Ok(Self::Fsync),
-            (_, Some(replicas)) if Self::Replicated(replicas).to_string() == text && replicas.get() <= REPLICAS_MAX => {
+            (_, Some(replicas))
+                if Self::Replicated(replicas).to_string() == text && replicas.get() <= REPLICAS_MAX =>
+            {
                 Ok(Self::Replicated(replicas))
             }
-            _ => Err(format!("{text:?} is neither memory, fsync nor replicated:N with N from 1 to {REPLICAS_MAX}")),
+            _ => Err(format!(
+                "{text:?} is neither memory, fsync nor replicated:N with N from 1 to {REPLICAS_MAX}"
+            )),
         }
     }
 }
@@ -52,8 +56,16 @@ mod tests {
         for text in ["memory", "fsync", "replicated:1", "replicated:5"] {
             assert_eq!(text.parse::<CommitDurability>().unwrap().to_string(), text);
         }
-        for text in ["", "Memory", "replicated", "replicated:", "replicated:0", "replicated:6", "replicated:+1", "replicated:01"]
-        {
+        for text in [
+            "",
+            "Memory",
+            "replicated",
+            "replicated:",
+            "replicated:0",
+            "replicated:6",
+            "replicated:+1",
+            "replicated:01",
+        ] {
             assert!(text.parse::<CommitDurability>().is_err(), "{text}");
         }
     }

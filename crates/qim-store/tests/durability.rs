@@ -60,7 +60,8 @@ async fn replicated_acknowledges_what_the_replicas_have_and_nothing_while_one_st
     assert!(reason.contains("1 of 2 replicas"), "{reason}");
     replicas[1].resume();
     // The retry is recognised, and acknowledged only now.
-    eventually_async(30 * SECOND, "the retry is taken", async || commit_one(&store, "21").await.is_ok()).await;
+    eventually_async(30 * SECOND, "the retry is taken", async || commit_one(&store, "21").await.is_ok())
+        .await;
     assert_eq!(commit_one(&store, "21").await.unwrap().seq, 21);
     assert_eq!(places(&replicas[1], &store), 22);
 }
@@ -99,7 +100,10 @@ async fn replicated_warns_at_start_of_missing_replicas() {
 async fn fsync_needs_a_redis_that_can_and_says_what_to_set() {
     for (options, wanted) in [
         (RedisServer::options(), "CONFIG SET appendonly yes"),
-        (RedisServer::options().append_only().arg("appendfsync", "everysec"), "CONFIG SET appendfsync always"),
+        (
+            RedisServer::options().append_only().arg("appendfsync", "everysec"),
+            "CONFIG SET appendfsync always",
+        ),
     ] {
         let redis = options.start();
         let version = redis.command(&["INFO", "server"]).texts()[0].to_owned();

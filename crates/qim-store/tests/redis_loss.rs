@@ -149,7 +149,11 @@ async fn a_writer_that_outlives_its_redis_puts_back_what_the_file_had_not() {
     tiers.redis.kill();
     tiers.redis.set_append_only_file(&kept);
     tiers.redis.restart();
-    assert_eq!(writer.send_until_taken(&[], "c", "id-10").await, 9, "no seq is left out, and none given again");
+    assert_eq!(
+        writer.send_until_taken(&[], "c", "id-10").await,
+        9,
+        "no seq is left out, and none given again"
+    );
     assert_eq!(writer.send_until_taken(&[], "new", "id-11").await, 3);
     check(&[&writer]).await;
     assert_eq!(history(&writer.store, "c").await.1, []);

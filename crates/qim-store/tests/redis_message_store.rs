@@ -649,10 +649,7 @@ async fn a_redis_that_is_down_is_reported_in_time_and_found_again_when_it_is_bac
     redis.restart();
     let mut tries = 0;
     // Only who knows the archive can say whether nothing was lost.
-    while !matches!(
-        store.commit(&conv, &drafts(1..2, NOW), NOW, None).await,
-        Err(CommitError::Doubted)
-    ) {
+    while !matches!(store.commit(&conv, &drafts(1..2, NOW), NOW, None).await, Err(CommitError::Doubted)) {
         tries += 1;
         assert!(tries < 1000);
         tokio::time::sleep(Duration::from_millis(50)).await;

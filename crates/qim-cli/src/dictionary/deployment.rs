@@ -1,9 +1,9 @@
-use qim_tiers::Committing;
 use qim_daemon::ArchiverConfig;
 use qim_daemon::config::{DaemonConfig, Environment};
 use qim_store::TieredMessageStore;
 use qim_store::hot::HotError;
 use qim_store::tiered::MoveError;
+use qim_tiers::Committing;
 
 use crate::failure::Failure;
 use crate::session::Session;

@@ -52,11 +52,9 @@ impl DaemonConfig for WriterConfig {
                 raw.commit_durability.as_deref(),
                 value::commit_durability,
             ),
-            recent_bytes_max: check.value(
-                "QIM_RECENT_BYTES_MAX",
-                raw.recent_bytes_max.as_deref(),
-                |text| value::whole_number(text, 0..=u32::MAX).map(|bytes| bytes as usize),
-            ),
+            recent_bytes_max: check.value("QIM_RECENT_BYTES_MAX", raw.recent_bytes_max.as_deref(), |text| {
+                value::whole_number(text, 0..=u32::MAX).map(|bytes| bytes as usize)
+            }),
             tls,
             shared,
         };

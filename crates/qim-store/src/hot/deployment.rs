@@ -152,7 +152,8 @@ fn check_settings(
         )));
     }
     if values("appendonly").iter().any(|value| value != "yes") {
-        warnings.push("Redis keeps no append-only file: a restart loses the hot tier. Set appendonly yes".into());
+        warnings
+            .push("Redis keeps no append-only file: a restart loses the hot tier. Set appendonly yes".into());
     }
     if values("maxmemory").iter().any(|limit| limit == "0") {
         warnings.push(

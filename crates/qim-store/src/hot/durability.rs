@@ -100,7 +100,6 @@ impl Durability {
             CommitDurability::Fsync if facts.version < WAITAOF_VERSION || facts.is_cluster => unfit(
                 "CONFIG SET appendfsync always on Redis below 7.2 and on a cluster; others can wait for their disk".into(),
             ),
-            CommitDurability::Fsync => Ok(None),
             CommitDurability::Replicated(_) if facts.is_cluster => {
                 unfit("one Redis with replicas, and not a cluster: use memory, or fsync with appendfsync always".into())
             }
@@ -108,7 +107,7 @@ impl Durability {
                 "QIM_COMMIT_DURABILITY: \"{}\" acknowledges nothing yet, since {} replicas are connected",
                 self.mode, facts.replicas
             ))),
-            CommitDurability::Replicated(_) => Ok(None),
+            CommitDurability::Fsync | CommitDurability::Replicated(_) => Ok(None),
         }
     }
 
@@ -178,7 +177,9 @@ impl RedisMessageStore {
         let (wait, wanted) = match self.durability.wait() {
             Wait::Nothing => return Ok(()),
             Wait::Disk => (redis::cmd("WAITAOF").arg(1).arg(0).arg(millis).clone(), 1),
-            Wait::Replicas(replicas) => (redis::cmd("WAIT").arg(replicas).arg(millis).clone(), replicas.into()),
+            Wait::Replicas(replicas) => {
+                (redis::cmd("WAIT").arg(replicas).arg(millis).clone(), replicas.into())
+            }
         };
         let reply: Value = connection.evalsha_and(script, &write, &wait).await?;
         let reached = match reply {

@@ -39,13 +39,13 @@ impl Lane {
     }
 
     /// Writers that have acknowledged something in it: a hash of writer to the number of the lineage for which it has put
-    /// back what it acknowledged, and its last sign of life (lua/enter_lineage.lua).
+    /// back what it acknowledged, and its last sign of life (`lua/enter_lineage.lua`).
     pub(super) fn writers(self) -> String {
         self.named("writers")
     }
 
     /// Where writers wait for others that have to put something back first: a hash of storage id to writers and seqs
-    /// (lua/restore_messages.lua).
+    /// (`lua/restore_messages.lua`).
     pub(super) fn pending(self) -> String {
         self.named("pending")
     }

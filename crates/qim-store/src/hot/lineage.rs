@@ -175,7 +175,8 @@ impl Lineages {
 
     fn state(&self, lane: Lane) -> PutBackState {
         let lanes = self.lanes();
-        let Some((known, lineage)) = lanes.get(&lane).and_then(|known| Some((known, known.lineage.as_ref()?)))
+        let Some((known, lineage)) =
+            lanes.get(&lane).and_then(|known| Some((known, known.lineage.as_ref()?)))
         else {
             return PutBackState::Underway;
         };
@@ -214,7 +215,8 @@ impl RedisMessageStore {
     /// Whether Redis, in all its parts, was never used.
     pub(crate) async fn has_no_lineage(&self) -> Result<bool, HotError> {
         for lane in self.lanes() {
-            let stored: Option<String> = self.connection.command(redis::cmd("GET").arg(lane.lineage())).await?;
+            let stored: Option<String> =
+                self.connection.command(redis::cmd("GET").arg(lane.lineage())).await?;
             if stored.is_some() {
                 return Ok(false);
             }
@@ -287,7 +289,10 @@ impl RedisMessageStore {
     }
 
     pub(super) fn is_put_back(&self, lane: Lane, lineage: &Lineage) -> bool {
-        self.lineages.lanes().get(&lane).is_some_and(|known| known.put_back_for.as_ref() == Some(&lineage.text))
+        self.lineages
+            .lanes()
+            .get(&lane)
+            .is_some_and(|known| known.put_back_for.as_ref() == Some(&lineage.text))
     }
 
     /// [`Self::enter_lineage`] of every lane in use. `archived_to`: what was committed before is in the archive, or was,

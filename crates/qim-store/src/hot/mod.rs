@@ -31,7 +31,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qim_core::{
-    CommitDurability, Compression, Compressor, ConversationKey, Decompressor, RedisUrl, RetentionPolicy, ShardCount,
+    CommitDurability, Compression, Compressor, ConversationKey, Decompressor, RedisUrl, RetentionPolicy,
+    ShardCount,
 };
 
 pub use archiving::{MarkOutcome, TrimOutcome, TrimRequest};

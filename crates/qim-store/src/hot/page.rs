@@ -44,8 +44,7 @@ pub struct HotPage {
 
 impl HotPage {
     /// The page of a conversation that does not exist.
-    pub const EMPTY: Self =
-        Self::of_marks(Marks::NEW);
+    pub const EMPTY: Self = Self::of_marks(Marks::NEW);
 
     /// Of a conversation of which nothing is hot.
     pub(crate) const fn of_marks(marks: Marks) -> Self {
@@ -66,15 +65,14 @@ pub(super) struct RawPage {
 }
 
 impl RawPage {
-    const EMPTY: Self =
-        Self {
-            marks: Marks::NEW,
-            first_readable: None,
-            looked_to: 0,
-            checked_in: CheckedIn(0),
-            first: 1,
-            values: Vec::new(),
-        };
+    const EMPTY: Self = Self {
+        marks: Marks::NEW,
+        first_readable: None,
+        looked_to: 0,
+        checked_in: CheckedIn(0),
+        first: 1,
+        values: Vec::new(),
+    };
 }
 
 impl RedisMessageStore {
@@ -141,7 +139,8 @@ impl RedisMessageStore {
             Err(HotError::Refused(_)) => return Ok(None),
             reply => reply?,
         };
-        let Some(Header { marks, live, live_until, checked_in }) = values.pop().and_then(|header| Header::parse(&header))
+        let Some(Header { marks, live, live_until, checked_in }) =
+            values.pop().and_then(|header| Header::parse(&header))
         else {
             return Ok(None);
         };
@@ -210,8 +209,7 @@ fn parse_page(conversation: &ConversationKey, reply: Vec<Value>) -> Result<RawPa
     }
     let mut reply = reply.into_iter();
     let mut next = || reply.next().ok_or_else(|| HotError::Refused("read_page: short reply".into()));
-    let Header { marks, checked_in, .. } =
-        parse_header(conversation, &read::<Vec<u8>>(next()?)?, &mut next)?;
+    let Header { marks, checked_in, .. } = parse_header(conversation, &read::<Vec<u8>>(next()?)?, &mut next)?;
     let first_readable = Some(read(next()?)?).filter(|seq| *seq > 0);
     let looked_to = read(next()?)?;
     let first: u64 = read(next()?)?;

@@ -132,7 +132,7 @@ impl RedisMessageStore {
             let (age, replies) = self.call_restore(lane, lineage, writer, calls).await?;
             report.age = age;
             for ((id, _, batch), reply) in batches.into_iter().zip(replies) {
-                if self.take_reply(&mut report, &id, reply)? {
+                if take_reply(&mut report, &id, reply)? {
                     // What follows would only meet the same hole.
                     backlogs.remove(&id);
                 }
@@ -148,49 +148,14 @@ impl RedisMessageStore {
         let mut backlogs: BTreeMap<String, Backlog> = BTreeMap::new();
         for acknowledged in self.lineages.with_recent(lane, |recent| recent.to_vec()) {
             let keys = acknowledged.job.keys.clone();
-            let backlog = backlogs
-                .entry(keys.id.clone())
-                .or_insert_with(|| Backlog { keys, runs: VecDeque::new() });
+            let backlog =
+                backlogs.entry(keys.id.clone()).or_insert_with(|| Backlog { keys, runs: VecDeque::new() });
             backlog.runs.push_back((acknowledged.first, acknowledged.job));
         }
         for backlog in backlogs.values_mut() {
             backlog.runs.make_contiguous().sort_by_key(|(first, _)| *first);
         }
         backlogs
-    }
-
-    /// Whether there was a hole.
-    fn take_reply(&self, report: &mut PutBack, id: &str, reply: Value) -> Result<bool, HotError> {
-        let conversation = ConversationKey::from_storage_id(id)
-            .map_err(|_| HotError::Refused(format!("{id:?} names no conversation")))?;
-        let mut reply = read::<Vec<Value>>(reply)?.into_iter();
-        let mut next = || reply.next().ok_or_else(|| HotError::Refused("restore_messages: short reply".into()));
-        let kind: String = read(next()?)?;
-        let is_hole = match kind.as_str() {
-            "ok" => {
-                report.restored += read::<u64>(next()?)?;
-                false
-            }
-            "hole" => {
-                report.restored += read::<u64>(next()?)?;
-                let (seq, last): (u64, u64) = (read(next()?)?, read(next()?)?);
-                let lowest: u64 = read(next()?)?;
-                let conversation = conversation.clone();
-                report.holes.push(Hole { conversation, last, seq, is_lowest: lowest == seq });
-                true
-            }
-            // Somebody has to look; no other conversation waits for it.
-            "corrupt" | "error" => {
-                let error = corrupt(&conversation, read::<String>(next()?)?);
-                tracing::error!(%error, "what was acknowledged cannot be put back");
-                true
-            }
-            other => return Err(HotError::Refused(format!("restore_messages: unknown reply {other:?}"))),
-        };
-        while let Ok(seq) = next() {
-            report.conflicts.push((conversation.clone(), read(seq)?));
-        }
-        Ok(is_hole)
     }
 
     async fn call_restore<'a, M: Iterator<Item = &'a EncodedMessage> + Clone>(
@@ -254,7 +219,7 @@ impl RedisMessageStore {
         let (_, replies) = self.call_restore(self.lane(conversation), lineage, "", batch).await?;
         let mut report = PutBack::default();
         for reply in replies {
-            self.take_reply(&mut report, &keys.id, reply)?;
+            take_reply(&mut report, &keys.id, reply)?;
         }
         if report.holes.is_empty() && report.conflicts.is_empty() {
             return Ok(());
@@ -280,6 +245,40 @@ impl RedisMessageStore {
         }
         Ok(reports)
     }
+}
+
+/// Adds what a conversation's reply says to the report. Whether there was a hole.
+fn take_reply(report: &mut PutBack, id: &str, reply: Value) -> Result<bool, HotError> {
+    let conversation = ConversationKey::from_storage_id(id)
+        .map_err(|_| HotError::Refused(format!("{id:?} names no conversation")))?;
+    let mut reply = read::<Vec<Value>>(reply)?.into_iter();
+    let mut next = || reply.next().ok_or_else(|| HotError::Refused("restore_messages: short reply".into()));
+    let kind: String = read(next()?)?;
+    let is_hole = match kind.as_str() {
+        "ok" => {
+            report.restored += read::<u64>(next()?)?;
+            false
+        }
+        "hole" => {
+            report.restored += read::<u64>(next()?)?;
+            let (seq, last): (u64, u64) = (read(next()?)?, read(next()?)?);
+            let lowest: u64 = read(next()?)?;
+            let conversation = conversation.clone();
+            report.holes.push(Hole { conversation, last, seq, is_lowest: lowest == seq });
+            true
+        }
+        // Somebody has to look; no other conversation waits for it.
+        "corrupt" | "error" => {
+            let error = corrupt(&conversation, read::<String>(next()?)?);
+            tracing::error!(%error, "what was acknowledged cannot be put back");
+            true
+        }
+        other => return Err(HotError::Refused(format!("restore_messages: unknown reply {other:?}"))),
+    };
+    while let Ok(seq) = next() {
+        report.conflicts.push((conversation.clone(), read(seq)?));
+    }
+    Ok(is_hole)
 }
 
 impl EncodedMessage {

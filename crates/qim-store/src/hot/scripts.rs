@@ -49,10 +49,7 @@ impl Scripts {
         let reads = |act: &str| script(READS_ONLY, act);
         Self {
             commit_messages: in_lineage(GROWS, include_str!("../../lua/commit_messages.lua")),
-            enter_lineage: in_lineage(
-                ALSO_AT_THE_MEMORY_LIMIT,
-                include_str!("../../lua/enter_lineage.lua"),
-            ),
+            enter_lineage: in_lineage(ALSO_AT_THE_MEMORY_LIMIT, include_str!("../../lua/enter_lineage.lua")),
             pass_barrier: in_lineage(GROWS, include_str!("../../lua/pass_barrier.lua")),
             // What was acknowledged was promised.
             restore_messages: in_lineage(

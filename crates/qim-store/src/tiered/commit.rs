@@ -89,7 +89,8 @@ impl TieredMessageStore {
     fn may_be_forgotten(&self, draft: &TieredDraft, lost_at: Option<UnixMillis>, now: UnixMillis) -> bool {
         let margin = (self.window / 24).min(Duration::from_hours(1));
         let first = draft.first_sent_at.unwrap_or(now).min(draft.draft.created_at);
-        first + self.window <= now + margin || lost_at.is_some_and(|lost_at| first <= lost_at + RETRIES_AFTER_LOSS)
+        first + self.window <= now + margin
+            || lost_at.is_some_and(|lost_at| first <= lost_at + RETRIES_AFTER_LOSS)
     }
 
     /// For each draft: the answer, where the archive knows it.

@@ -1,6 +1,8 @@
 use std::time::Duration;
 
-use qim_core::{ArchiveUrl, CommitDurability, Compression, RedisUrl, RetentionDays, RetentionPolicy, ShardCount};
+use qim_core::{
+    ArchiveUrl, CommitDurability, Compression, RedisUrl, RetentionDays, RetentionPolicy, ShardCount,
+};
 
 use super::{LineageError, TieredMessageStore};
 use crate::archive::{self, ArchiveError, ArchiveOptions};

@@ -14,7 +14,9 @@ impl TieredMessageStore {
         now: UnixMillis,
     ) -> Result<u64, PullError> {
         let (marks, hot) = match self.hot.lineage(conversation).await {
-            Ok(lineage) if lineage.doubted_at().is_some() => self.seek_in_doubt(conversation, time, now).await?,
+            Ok(lineage) if lineage.doubted_at().is_some() => {
+                self.seek_in_doubt(conversation, time, now).await?
+            }
             _ => self.hot.seek_time(conversation, time).await?,
         };
         if hot > marks.floor || marks.floor == 1 {

@@ -89,7 +89,11 @@ impl TieredMessageStore {
     }
 
     /// Notes a gap in the archive, for ever.
-    pub(super) async fn note_gap(&self, conversation: &ConversationKey, gap: Gap) -> Result<(), ArchiveError> {
+    pub(super) async fn note_gap(
+        &self,
+        conversation: &ConversationKey,
+        gap: Gap,
+    ) -> Result<(), ArchiveError> {
         self.archive.note_gap(conversation, gap).await?;
         tracing::error!(%conversation, from = gap.from, to = gap.to, "records were lost, or may have been: a gap is noted");
         self.hot.losses().gap(gap.to - gap.from + 1);

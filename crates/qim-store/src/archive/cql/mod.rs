@@ -26,7 +26,8 @@ use super::page::{self, PageBuilder, assert_batch};
 use super::row::Row;
 use super::{
     ArchiveError, ArchiveOptions, ArchivePage, ArchiveStore, CommittedId, Direction, Earliest,
-    FIND_CLIENT_IDS_MAX, Gap, MARKS_WIDTH_MAX, MaintenanceReport, PutReport, SeqRange, StoredRecord, StoredRow,
+    FIND_CLIENT_IDS_MAX, Gap, MARKS_WIDTH_MAX, MaintenanceReport, PutReport, SeqRange, StoredRecord,
+    StoredRow,
 };
 
 /// The archive in a cluster that speaks CQL.

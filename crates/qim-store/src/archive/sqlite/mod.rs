@@ -28,7 +28,8 @@ use super::page::{self, Page, PageBuilder, assert_batch};
 use super::row::Row;
 use super::{
     ArchiveError, ArchiveOptions, ArchivePage, ArchiveStore, CommittedId, Direction, Earliest,
-    FIND_CLIENT_IDS_MAX, Gap, MARKS_WIDTH_MAX, MaintenanceReport, PutReport, SeqRange, StoredRecord, StoredRow,
+    FIND_CLIENT_IDS_MAX, Gap, MARKS_WIDTH_MAX, MaintenanceReport, PutReport, SeqRange, StoredRecord,
+    StoredRow,
 };
 
 /// The archive in one file. One connection writes, in a thread of its own, and a few read.
