@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use qim_testkit::{Ended, Launch, RedisServer, free_port};
+use qim_testkit::{Ended, Launch, RedisServer, eventually, free_port};
+use qim_tests::PATIENCE;
 
 const DAEMONS: [&str; 2] = ["qim-writer", "qim-archiver"];
 const SOON: Duration = Duration::from_secs(20);
@@ -125,5 +126,26 @@ fn data_made_with_another_number_of_shards_or_another_layout_is_refused_at_the_s
             assert_eq!(ended.status.code(), Some(1), "{ended:?}");
             assert!(named.iter().all(|named| ended.stderr.contains(named)), "{ended:?}");
         }
+    }
+}
+
+#[test]
+fn a_keyspace_keeps_its_replication_and_the_daemons_name_both() {
+    let (redis, keyspace) = (RedisServer::start(), qim_tests::cql_keyspace());
+    let start = |launch: Launch, url: String| {
+        launch.env("QIM_REDIS_URL", redis.url()).env("QIM_ARCHIVE_URL", url).start()
+    };
+    let warning = "another replication than replication_factor says";
+    let made = start(Launch::writer(), keyspace.clone());
+    eventually(PATIENCE, "the keyspace is there", || made.stderr().contains("connected to the archive"));
+    assert!(!made.stderr().contains(warning), "{}", made.stderr());
+    for launch in [Launch::writer(), Launch::archiver()] {
+        let other = start(launch, format!("{keyspace}?replication_factor=3"));
+        eventually(PATIENCE, "it says so", || other.stderr().contains(warning));
+        let stderr = other.stderr();
+        let line = stderr.lines().find(|line| line.contains(warning)).expect("it is there");
+        assert!(line.contains("configured=3") && line.contains(r#"": "1""#), "{line}");
+        // It works with what is there.
+        eventually(PATIENCE, "it is connected", || other.stderr().contains("connected to the archive"));
     }
 }

@@ -1,6 +1,9 @@
 //! What the black-box tests share: a writer and an archiver as processes on a Redis and an archive of their own, driven
 //! through gRPC and the command `qim` as users do.
 
+mod fleet;
+mod tokens;
+
 use std::path::PathBuf;
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,6 +14,9 @@ use qim_proto::v1::history_client::HistoryClient;
 use qim_testkit::{Daemon, Ended, Launch, RedisServer, eventually};
 use serde_json::Value;
 use tonic::transport::Channel;
+
+pub use fleet::{Fleet, FleetClient};
+pub use tokens::{TokenFile, token, with_token};
 
 /// Longer than anything takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,6 +40,7 @@ pub struct Pair {
 /// How to start a [`Pair`].
 pub struct PairOptions {
     archive_url: Option<String>,
+    redis_url: fn(&RedisServer) -> String,
     environment: Vec<(&'static str, String)>,
     archiver_environment: Vec<(&'static str, String)>,
 }
@@ -46,7 +53,12 @@ impl Pair {
 
     /// To choose the archive and variables.
     pub fn options() -> PairOptions {
-        PairOptions { archive_url: None, environment: Vec::new(), archiver_environment: Vec::new() }
+        PairOptions {
+            archive_url: None,
+            redis_url: RedisServer::url,
+            environment: Vec::new(),
+            archiver_environment: Vec::new(),
+        }
     }
 
     /// A client of the writer.
@@ -69,18 +81,22 @@ impl Pair {
     /// Waits until the archive has everything and nothing that left the hot window is hot.
     pub fn await_settled(&self) {
         let archiver = |name: &str| self.archiver.metrics().get(name).unwrap_or(-1.0);
-        eventually(PATIENCE, "everything is copied and trimmed", || {
-            let (unarchived, oldest) = waiting(&self.redis);
-            unarchived == 0
-                && oldest.is_none_or(|created| created > now_ms() - 7 * DAY_MS)
-                && archiver("qim_leases_held") > 0.0
-        });
+        eventually(PATIENCE, "the archiver has its shards", || archiver("qim_leases_held") > 0.0);
+        await_settled(&self.redis);
     }
 
     /// Records in Redis, by its own count.
     pub fn hot_records(&self) -> i64 {
         counter(&self.redis, "committed") - counter(&self.redis, "removed")
     }
+}
+
+/// Waits until the archive has everything and nothing that left the hot window is hot.
+pub fn await_settled(redis: &RedisServer) {
+    eventually(PATIENCE, "everything is copied and trimmed", || {
+        let (unarchived, oldest) = waiting(redis);
+        unarchived == 0 && oldest.is_none_or(|created| created > now_ms() - 7 * DAY_MS)
+    });
 }
 
 /// A call of `qim` against this writer, with `--json`.
@@ -100,6 +116,13 @@ impl PairOptions {
     #[must_use]
     pub fn archive_url(mut self, url: impl Into<String>) -> Self {
         self.archive_url = Some(url.into());
+        self
+    }
+
+    /// Another way into Redis, which may be prepared here.
+    #[must_use]
+    pub fn redis_url(mut self, url: fn(&RedisServer) -> String) -> Self {
+        self.redis_url = url;
         self
     }
 
@@ -123,8 +146,9 @@ impl PairOptions {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let archive_url =
             self.archive_url.unwrap_or_else(|| format!("sqlite:{}", dir.path().join("archive.db").display()));
+        let redis_url = (self.redis_url)(&redis);
         let launch = |launch: Launch| {
-            let launch = launch.env("QIM_REDIS_URL", redis.url()).env("QIM_ARCHIVE_URL", &archive_url);
+            let launch = launch.env("QIM_REDIS_URL", &redis_url).env("QIM_ARCHIVE_URL", &archive_url);
             self.environment.iter().fold(launch, |launch, (name, value)| launch.env(name, value))
         };
         let writer = launch(Launch::writer()).start();

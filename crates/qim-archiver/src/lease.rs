@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::future::join_all;
+use futures::{StreamExt, stream};
 use qim_core::SharedClock;
 use qim_daemon::{ArchiverConfig, Daemon, Outcome, PeriodicTask, TaskError};
 use qim_store::RedisMessageStore;
@@ -14,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::ArchiverMetrics;
 
-/// How long a shard waits for another archiver when this one vanished.
-const LEASE: Duration = Duration::from_secs(15);
+/// A shard of an archiver that vanished is another's within 15 s: this, and [`RENEWAL`], after which the others look.
+const LEASE: Duration = Duration::from_secs(12);
 /// Three chances to renew before a lease runs out.
-pub(crate) const RENEWAL: Duration = Duration::from_secs(4);
+pub(crate) const RENEWAL: Duration = Duration::from_secs(3);
 /// Leases taken or renewed at once.
 const CONCURRENCY: usize = 32;
 
@@ -76,24 +77,23 @@ impl LeaseTask {
         let (hot, held, instance) = (self.hot.clone(), self.held.clone(), self.instance.clone());
         async move {
             token.cancelled().await;
-            release(&hot, &held, held.all()).await?;
+            let released = release(&hot, &held, held.all()).await;
             hot.withdraw_archiver(&instance).await?;
-            Ok(())
+            Ok(released?)
         }
     }
 
-    /// Renews what is held; what cannot be renewed is lost.
+    /// Renews what is held; what cannot be renewed is lost. Where one fails the others are renewed all the same: it may be
+    /// the only one on its node.
     async fn renew(&self) -> Result<(), HotError> {
-        stream::iter(self.held.all())
-            .map(Ok)
-            .try_for_each_concurrent(CONCURRENCY, |fence| async move {
-                if self.hot.acquire_lease(fence.shard, Some(&fence), LEASE).await?.as_ref() != Some(&fence) {
-                    tracing::warn!(shard = fence.shard, "lease lost");
-                    self.held.lost(&fence);
-                }
-                Ok(())
-            })
-            .await
+        let renewals = stream::iter(self.held.all()).map(|fence| async move {
+            if self.hot.acquire_lease(fence.shard, Some(&fence), LEASE).await?.as_ref() != Some(&fence) {
+                tracing::warn!(shard = fence.shard, "lease lost");
+                self.held.lost(&fence);
+            }
+            Ok(())
+        });
+        renewals.buffer_unordered(CONCURRENCY).fold(Ok(()), last_failure).await
     }
 
     /// Takes shards that nobody holds, up to `wanted` more. Each archiver starts elsewhere, so that they do not all ask
@@ -109,34 +109,50 @@ impl LeaseTask {
             .map(|i| (i + offset % shards) % shards)
             .filter(|shard| !held.contains(shard))
             .collect();
-        let mut left = wanted;
-        for chunk in free.chunks(CONCURRENCY) {
-            if left == 0 {
+        let (mut free, wanted) = (free.as_slice(), held.len() + wanted);
+        let mut result = Ok(());
+        while !free.is_empty() {
+            // However many of those before were another's: all are asked for until there are enough.
+            let left = wanted.saturating_sub(self.held.all().len());
+            let (now, later) = free.split_at(left.min(CONCURRENCY).min(free.len()));
+            if now.is_empty() {
                 break;
             }
-            let taken: Vec<Fence> = stream::iter(chunk.iter().copied().take(left))
-                .map(|shard| self.hot.acquire_lease(shard, None, LEASE))
-                .buffer_unordered(CONCURRENCY)
-                .try_filter_map(|fence| std::future::ready(Ok(fence)))
-                .try_collect()
-                .await?;
-            left -= taken.len();
-            for fence in taken {
-                self.held.took(fence);
+            let asked = now.iter().map(|shard| self.hot.acquire_lease(*shard, None, LEASE));
+            // None that was taken is forgotten, and none not asked for, because another could not be.
+            for answer in join_all(asked).await {
+                match answer {
+                    Ok(fence) => fence.into_iter().for_each(|fence| self.held.took(fence)),
+                    Err(error) => result = Err(error),
+                }
             }
+            free = later;
         }
-        Ok(())
+        result
+    }
+
+    /// Takes or gives back what makes this one's share equal to that of the others.
+    async fn share(&self) -> Result<(), HotError> {
+        let alive = self.hot.announce_archiver(&self.instance, self.clock.now(), LEASE).await?;
+        let share = usize::from(self.hot.shards().get()).div_ceil(alive);
+        let held = self.held.all();
+        match held.get(share..) {
+            Some(beyond) if !beyond.is_empty() => release(&self.hot, &self.held, beyond.to_vec()).await,
+            _ => self.take(share - held.len()).await,
+        }
     }
 }
 
 async fn release(hot: &RedisMessageStore, held: &Held, fences: Vec<Fence>) -> Result<(), HotError> {
-    stream::iter(fences)
-        .map(Ok)
-        .try_for_each_concurrent(CONCURRENCY, |fence| async move {
-            held.lost(&fence);
-            hot.release_lease(&fence).await
-        })
-        .await
+    let releases = stream::iter(fences).map(|fence| async move {
+        held.lost(&fence);
+        hot.release_lease(&fence).await
+    });
+    releases.buffer_unordered(CONCURRENCY).fold(Ok(()), last_failure).await
+}
+
+async fn last_failure(so_far: Result<(), HotError>, next: Result<(), HotError>) -> Result<(), HotError> {
+    next.and(so_far)
 }
 
 impl PeriodicTask for LeaseTask {
@@ -145,17 +161,11 @@ impl PeriodicTask for LeaseTask {
     }
 
     async fn run_once(&mut self) -> Result<Outcome, TaskError> {
-        let alive = self.hot.announce_archiver(&self.instance, self.clock.now(), LEASE).await?;
-        self.renew().await?;
-        let share = usize::from(self.hot.shards().get()).div_ceil(alive);
-        let held = self.held.all();
-        if held.len() > share {
-            release(&self.hot, &self.held, held[share..].to_vec()).await?;
-        } else {
-            self.take(share - held.len()).await?;
-        }
+        let renewed = self.renew().await;
+        let shared = self.share().await;
         #[allow(clippy::cast_precision_loss, reason = "at most 4096")]
         self.metrics.leases.set(self.held.all().len() as f64);
+        renewed.and(shared)?;
         Ok(Outcome::Idle)
     }
 }

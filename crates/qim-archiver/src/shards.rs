@@ -60,12 +60,18 @@ impl Worker {
     {
         let pass = Pass { worker: self, op, pace, started: Instant::now() };
         let (list, step) = (&list, &step);
+        // A shard that cannot be listed stops no other: it may be the only one on its node.
+        let mut unlisted = None;
         let listed: Vec<(Fence, Vec<ConversationKey>)> = stream::iter(self.held.all())
-            .map(|fence| async move { Ok::<_, HotError>((fence.clone(), list(fence.shard).await?)) })
+            .map(|fence| async move { (fence.clone(), list(fence.shard).await) })
             .buffer_unordered(LISTS)
-            .try_collect()
-            .await?;
-        let more = listed.iter().any(|(_, conversations)| conversations.len() == CONVERSATIONS_PER_SHARD);
+            .filter_map(|(fence, listed)| {
+                let conversations = listed.inspect_err(|error| unlisted = Some(error.clone())).ok();
+                std::future::ready(conversations.map(|conversations| (fence, conversations)))
+            })
+            .collect()
+            .await;
+        let more = listed.iter().any(|(_, conversations)| conversations.len() >= CONVERSATIONS_PER_SHARD);
         let jobs = listed.into_iter().flat_map(|(fence, conversations)| {
             conversations.into_iter().map(move |conversation| (fence.clone(), conversation))
         });
@@ -74,6 +80,9 @@ impl Worker {
             .buffer_unordered(CONCURRENCY)
             .try_fold(false, |any, left| std::future::ready(Ok(any || left)))
             .await?;
+        if let Some(error) = unlisted {
+            return Err(error.into());
+        }
         Ok(if more || left { Outcome::MoreWork } else { Outcome::Idle })
     }
 }

@@ -17,11 +17,14 @@ use crate::servers::process::{CpuMeter, Process, answers, free_port};
 use crate::servers::redis::Redis;
 use crate::subject::{AppendStream, Unary};
 
-/// The subject in two ways, and its floors.
+/// The subject in two ways, the same with payloads stored in another way, and its floors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     QimUnary,
+    QimUnaryUncompressed,
     QimStream,
+    QimStreamUncompressed,
+    QimStreamDictionary,
     ThinUnary,
     ThinStream,
     RawRedis,
@@ -31,11 +34,14 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// In the order in which they take turns: each beside what it is compared with.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::QimUnary,
         Self::ThinUnary,
+        Self::QimUnaryUncompressed,
         Self::QimStream,
         Self::ThinStream,
+        Self::QimStreamUncompressed,
+        Self::QimStreamDictionary,
         Self::RawRedis,
         Self::Adr,
         Self::Postgres,
@@ -44,12 +50,28 @@ impl Kind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::QimUnary => "qim unary",
+            Self::QimUnaryUncompressed => "qim unary uncompressed",
             Self::QimStream => "qim stream",
+            Self::QimStreamUncompressed => "qim stream uncompressed",
+            Self::QimStreamDictionary => "qim stream with a dictionary",
             Self::ThinUnary => "thin server unary",
             Self::ThinStream => "thin server stream",
             Self::RawRedis => "raw Redis",
             Self::Adr => "ADR layout",
             Self::Postgres => "PostgreSQL",
+        }
+    }
+
+    /// Whether payloads are stored in another way than by default, which is looked at where requests have many messages.
+    pub(crate) fn is_variant(self) -> bool {
+        matches!(self, Self::QimUnaryUncompressed | Self::QimStreamUncompressed | Self::QimStreamDictionary)
+    }
+
+    /// Settings of the writer that are not the default.
+    fn variables(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::QimUnaryUncompressed | Self::QimStreamUncompressed => &[("QIM_COMPRESSION", "off")],
+            _ => &[],
         }
     }
 }
@@ -82,8 +104,17 @@ impl Target {
         let store: Arc<dyn Commits> = match kind {
             Kind::RawRedis => Arc::new(RawRedis::new(redis.connect().await?)),
             Kind::Adr => Arc::new(AdrLayout::new(redis.connect().await?)),
-            Kind::QimUnary | Kind::QimStream => {
-                let daemon = writer.insert(bench.writer(&redis, &bench.sqlite_url(), &[])?);
+            Kind::QimUnary
+            | Kind::QimUnaryUncompressed
+            | Kind::QimStream
+            | Kind::QimStreamUncompressed
+            | Kind::QimStreamDictionary => {
+                let archive = bench.sqlite_url();
+                if kind == Kind::QimStreamDictionary {
+                    // The writer that starts then uses it from the first message on.
+                    bench.train(&redis, &archive)?;
+                }
+                let daemon = writer.insert(bench.writer(&redis, &archive, kind.variables())?);
                 processes.push(("writer", daemon.pid()));
                 client(kind, &daemon.url()).await?
             }
@@ -121,7 +152,9 @@ impl Target {
 async fn client(kind: Kind, url: &str) -> Result<Arc<dyn Commits>> {
     let unary = Unary::connect(url).await?;
     Ok(match kind {
-        Kind::QimStream | Kind::ThinStream => Arc::new(AppendStream::open(unary).await?),
+        Kind::QimStream | Kind::QimStreamUncompressed | Kind::QimStreamDictionary | Kind::ThinStream => {
+            Arc::new(AppendStream::open(unary).await?)
+        }
         _ => Arc::new(unary),
     })
 }

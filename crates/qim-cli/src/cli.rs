@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
+use qim_access::Right;
 use qim_core::{RetentionClass, RetentionDays};
 
 use crate::time_args::{When, parse_duration};
@@ -22,7 +23,7 @@ pub struct Cli {
     pub(crate) command: Command,
 }
 
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct GlobalArgs {
     /// The writer: http://HOST:PORT, or https:// for TLS [env: QIM_SERVER] [default: http://127.0.0.1:7400]
     #[arg(long, global = true, value_name = "URL")]
@@ -30,6 +31,15 @@ pub(crate) struct GlobalArgs {
     /// PEM file with the only certificate authorities to trust for https:// [default: those of the system]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) ca_file: Option<PathBuf>,
+    /// PEM file with the certificate to show to a server that asks for one; together with --client-key-file
+    #[arg(long, global = true, value_name = "FILE", requires = "client_key_file")]
+    pub(crate) client_cert_file: Option<PathBuf>,
+    /// PEM file with the private key of that certificate
+    #[arg(long, global = true, value_name = "FILE", requires = "client_cert_file")]
+    pub(crate) client_key_file: Option<PathBuf>,
+    /// File with the token that says who this is [env: QIM_TOKEN_FILE, or the token itself in QIM_TOKEN]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
     /// The tenant whose conversations are meant; for files, where a line names none [default: default]
     #[arg(long, global = true, value_name = "T")]
     pub(crate) tenant: Option<String>,
@@ -69,6 +79,9 @@ pub(crate) enum Command {
     /// QIM_SHARDS and so on.
     #[command(subcommand)]
     Dictionary(DictionaryCommand),
+    /// Makes tokens, which say who may do what
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Asks a daemon's admin port whether it is ready; for container health checks
     Health(HealthArgs),
 }
@@ -209,6 +222,27 @@ pub(crate) struct TrainArgs {
     pub(crate) dry_run: bool,
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Prints a new token, once, and the line for the file that QIM_TOKENS_FILE names
+    ///
+    /// Nothing is stored, and no server is asked: the token is valid once the line is in the file.
+    Create(CreateTokenArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CreateTokenArgs {
+    /// A tenant that it is for, or * for all; may be repeated
+    #[arg(long = "tenant", id = "tenant", value_name = "T", required = true)]
+    pub(crate) tenants: Vec<String>,
+    /// append, pull, import, compliance or admin; may be repeated
+    #[arg(long = "right", value_name = "RIGHT", required = true)]
+    pub(crate) rights: Vec<Right>,
+    /// Its public name, in logs and metrics [default: 12 digits of its digest]
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Option<String>,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct HealthArgs {
     /// The admin port [env: QIM_ADMIN_ADDR] [default: http://127.0.0.1:7401]
@@ -231,6 +265,23 @@ mod tests {
     fn global_options_stand_before_or_after_the_command() {
         for line in [["qim", "--json", "describe", "c"], ["qim", "describe", "c", "--json"]] {
             assert!(Cli::try_parse_from(line).unwrap().global.json);
+        }
+    }
+
+    #[test]
+    fn a_token_is_for_several_tenants_and_has_several_rights() {
+        let line = "qim token create --tenant a --tenant b --right pull --right append --json";
+        let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+        let Command::Token(TokenCommand::Create(args)) = cli.command else { panic!() };
+        assert_eq!(args.tenants, ["a", "b"]);
+        assert_eq!(args.rights, [Right::Pull, Right::Append]);
+        assert!(cli.global.json);
+        for bad in [
+            "qim token create --tenant a",
+            "qim token create --right pull",
+            "qim token create --tenant a --right x",
+        ] {
+            assert_eq!(Cli::try_parse_from(bad.split(' ')).unwrap_err().exit_code(), 2, "{bad}");
         }
     }
 

@@ -3,12 +3,14 @@ use std::time::Duration;
 
 use qim_proto::v1::history_client::HistoryClient;
 use tonic::codegen::http::Uri;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
+use crate::credentials::{Bearer, Credentials};
 use crate::failure::Failure;
 
 /// The API, over one connection that is made again when it is lost.
-pub(crate) type History = HistoryClient<Channel>;
+pub(crate) type History = HistoryClient<InterceptedService<Channel, Bearer>>;
 
 /// A connection that cannot be made in this time is not made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -48,8 +50,8 @@ impl Default for ServerUrl {
     }
 }
 
-/// Prepares a connection; it is made by the first call. With a `ca_file` only the authorities in it are trusted.
-pub(crate) fn connect(server: &ServerUrl, ca_file: Option<&Path>) -> Result<History, Failure> {
+/// Prepares a connection; it is made by the first call.
+pub(crate) fn connect(server: &ServerUrl, credentials: &Credentials) -> Result<History, Failure> {
     let mut endpoint = Endpoint::from_shared(server.as_str().to_owned())
         .map_err(|error| Failure::Usage(format!("{:?} is not a URL: {error}", server.as_str())))?
         .connect_timeout(CONNECT_TIMEOUT)
@@ -59,22 +61,38 @@ pub(crate) fn connect(server: &ServerUrl, ca_file: Option<&Path>) -> Result<Hist
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
     if server.as_str().starts_with("https:") {
-        endpoint = endpoint.tls_config(tls(ca_file)?).map_err(|error| {
+        endpoint = endpoint.tls_config(tls(credentials)?).map_err(|error| {
             Failure::Configuration(format!("cannot set up TLS: {}", crate::grpc::root_cause(&error)))
         })?;
     }
-    Ok(HistoryClient::new(endpoint.connect_lazy()).max_decoding_message_size(ANSWER_BYTES_MAX))
+    let client = HistoryClient::with_interceptor(endpoint.connect_lazy(), credentials.bearer.clone());
+    Ok(client.max_decoding_message_size(ANSWER_BYTES_MAX))
 }
 
-fn tls(ca_file: Option<&Path>) -> Result<ClientTlsConfig, Failure> {
-    let Some(path) = ca_file else { return Ok(ClientTlsConfig::new().with_native_roots()) };
-    let unusable = |reason: &str| Failure::Configuration(format!("--ca-file {}: {reason}", path.display()));
-    let pem = std::fs::read(path).map_err(|error| unusable(&error.to_string()))?;
-    // Without this check a file without certificates would trust nobody, which shows only as a failed handshake.
-    if !pem.windows(27).any(|window| window == b"-----BEGIN CERTIFICATE-----") {
-        return Err(unusable("holds no PEM certificate"));
+fn tls(credentials: &Credentials) -> Result<ClientTlsConfig, Failure> {
+    let mut config = match &credentials.ca_file {
+        Some(path) => {
+            // Without this check a file without certificates would trust nobody, which shows only as a failed handshake.
+            let pem = read("--ca-file", path, "CERTIFICATE")?;
+            ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem))
+        }
+        None => ClientTlsConfig::new().with_native_roots(),
+    };
+    if let Some((cert, key)) = &credentials.identity {
+        let cert = read("--client-cert-file", cert, "CERTIFICATE")?;
+        config = config.identity(Identity::from_pem(cert, read("--client-key-file", key, "PRIVATE KEY")?));
     }
-    Ok(ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem)))
+    Ok(config)
+}
+
+/// A PEM file that holds one of these at least.
+fn read(option: &str, path: &Path, kind: &str) -> Result<String, Failure> {
+    let unusable = |reason: &str| Failure::Configuration(format!("{option} {}: {reason}", path.display()));
+    let pem = std::fs::read_to_string(path).map_err(|error| unusable(&error.to_string()))?;
+    let has_one = pem
+        .lines()
+        .any(|line| line.starts_with("-----BEGIN ") && line.trim_end().ends_with(&format!("{kind}-----")));
+    if has_one { Ok(pem) } else { Err(unusable(&format!("holds no PEM {}", kind.to_lowercase()))) }
 }
 
 #[cfg(test)]
@@ -98,8 +116,9 @@ mod tests {
         let server = ServerUrl::parse("https://127.0.0.1:1").unwrap();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ca.pem");
-        assert_eq!(connect(&server, Some(&path)).unwrap_err().exit_status(), 78);
+        let credentials = Credentials { ca_file: Some(path.clone()), ..Credentials::default() };
+        assert_eq!(connect(&server, &credentials).unwrap_err().exit_status(), 78);
         std::fs::write(&path, "no certificate").unwrap();
-        assert!(connect(&server, Some(&path)).unwrap_err().to_string().contains("holds no PEM certificate"));
+        assert!(connect(&server, &credentials).unwrap_err().to_string().contains("holds no PEM certificate"));
     }
 }

@@ -6,6 +6,10 @@ use std::ffi::OsString;
 pub struct Environment {
     /// `QIM_SERVER`: the writer's URL.
     pub server: Option<String>,
+    /// `QIM_TOKEN_FILE`: the file with the token that says who this is.
+    pub token_file: Option<String>,
+    /// `QIM_TOKEN`: that token itself.
+    pub token: Option<String>,
     /// `QIM_DEFAULT_HISTORY_RETENTION_DAYS`: what the daemons run with.
     pub retention_days: Option<String>,
     /// `QIM_ADMIN_ADDR`: where a daemon in this container answers about its health.
@@ -25,6 +29,8 @@ impl Environment {
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Self {
         Self {
             server: lookup("QIM_SERVER"),
+            token_file: lookup("QIM_TOKEN_FILE"),
+            token: lookup("QIM_TOKEN"),
             retention_days: lookup("QIM_DEFAULT_HISTORY_RETENTION_DAYS"),
             admin_addr: lookup("QIM_ADMIN_ADDR"),
             variables: Vec::new(),

@@ -7,6 +7,7 @@
 mod cli;
 mod client;
 mod commands;
+mod credentials;
 mod demo;
 mod dictionary;
 mod environment;
@@ -45,6 +46,7 @@ pub async fn run(cli: Cli, environment: Environment) -> Result<(), Failure> {
         Command::CheckManifests(args) => commands::check_manifests::run(args, &mut output),
         Command::Demo(args) => demo::run(args, &mut output),
         Command::Dictionary(command) => dictionary::run(&session, command, &mut output).await,
+        Command::Token(command) => commands::token::run(command, &mut output),
         Command::Health(args) => commands::health::run(&session, args, &mut output),
     };
     // What was printed before something went wrong is still a result.

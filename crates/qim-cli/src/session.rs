@@ -5,6 +5,7 @@ use qim_core::{RetentionDays, SharedClock, SystemClock};
 
 use crate::cli::GlobalArgs;
 use crate::client::{self, ServerUrl};
+use crate::credentials::Credentials;
 use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::link::Link;
@@ -30,7 +31,8 @@ impl Session {
     /// A link to the server that tries for `give_up` without progress. Connects when it is first used.
     pub(crate) fn link(&self, give_up: Duration) -> Result<Link, Failure> {
         let server = self.server()?;
-        let client = client::connect(&server, self.global.ca_file.as_deref())?;
+        let credentials = Credentials::new(&self.global, &self.environment)?;
+        let client = client::connect(&server, &credentials)?;
         Ok(Link::new(client, server, give_up))
     }
 
@@ -62,8 +64,7 @@ mod tests {
     use super::*;
 
     fn session(server: Option<&str>, environment: &[(&str, &str)]) -> Session {
-        let global =
-            GlobalArgs { server: server.map(str::to_owned), ca_file: None, tenant: None, json: false };
+        let global = GlobalArgs { server: server.map(str::to_owned), ..GlobalArgs::default() };
         let lookup = |name: &str| {
             environment.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         };

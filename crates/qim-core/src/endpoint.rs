@@ -11,8 +11,8 @@ const KEYSPACE_BYTES_MAX: usize = 48;
 /// Query parameters that are known, and so known to be no secret.
 const PUBLIC_PARAMETERS: [&str; 2] = ["protocol", "replication_factor"];
 
-/// Where the archive tier is: `scylla://[USER:PASSWORD@]HOST[:PORT][,HOST…]/KEYSPACE[?replication_factor=N]` or
-/// `sqlite:PATH`. Shown without its password.
+/// Where the archive tier is: `scylla://[USER:PASSWORD@]HOST[:PORT][,HOST…]/KEYSPACE[?replication_factor=N]`, the same
+/// with `scyllas://` (TLS), or `sqlite:PATH`. Shown without its password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ArchiveUrl {
     /// A cluster that speaks CQL: `ScyllaDB` or Cassandra.
@@ -24,6 +24,8 @@ pub enum ArchiveUrl {
 /// A keyspace of a CQL cluster. Shown without its password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ScyllaUrl {
+    /// Connections are over TLS.
+    pub tls: bool,
     /// `host:port` of the nodes to ask first; the driver finds the others.
     pub nodes: Vec<String>,
     /// A letter, then letters, digits and `_`; at most 48.
@@ -73,6 +75,13 @@ impl FromStr for ArchiveUrl {
     }
 }
 
+impl ArchiveUrl {
+    /// Whether connections are over TLS.
+    pub fn is_tls(&self) -> bool {
+        matches!(self, Self::Scylla(url) if url.tls)
+    }
+}
+
 impl fmt::Display for ArchiveUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -84,7 +93,7 @@ impl fmt::Display for ArchiveUrl {
 
 impl fmt::Display for ScyllaUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("scylla://")?;
+        f.write_str(if self.tls { "scyllas://" } else { "scylla://" })?;
         if let Some(user) = &self.user {
             write!(f, "{user}:***@")?;
         }
@@ -104,6 +113,17 @@ impl FromStr for RedisUrl {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         redis(text).map_err(|problem| InvalidUrl { redacted: redact(text), problem })
+    }
+}
+
+impl RedisUrl {
+    /// Whether connections are over TLS.
+    pub fn is_tls(&self) -> bool {
+        let is_tls = |url: &String| url.starts_with("rediss:");
+        match self {
+            Self::Single(url) => is_tls(url),
+            Self::Cluster(urls) => urls.iter().all(is_tls),
+        }
     }
 }
 
@@ -152,12 +172,14 @@ fn sqlite_path(path: &str) -> Parsed<PathBuf> {
 }
 
 fn scylla(text: &str) -> Parsed<ScyllaUrl> {
-    const SCHEMES: &str = "has another scheme; allowed are scylla://HOST[:PORT][,HOST…]/KEYSPACE and sqlite:PATH \
-                           (there is no object-storage tier)";
+    const SCHEMES: &str = "has another scheme; allowed are scylla://HOST[:PORT][,HOST…]/KEYSPACE, scyllas:// (TLS) and \
+                           sqlite:PATH (there is no object-storage tier)";
     let url = Parts::split(text).ok_or(SCHEMES)?;
-    if url.scheme != "scylla" {
-        return Err(SCHEMES);
-    }
+    let tls = match url.scheme {
+        "scylla" => false,
+        "scyllas" => true,
+        _ => return Err(SCHEMES),
+    };
     url.check_characters()?;
     let (user, password) = url.credentials()?;
     if user.is_some() != password.is_some() {
@@ -179,7 +201,7 @@ fn scylla(text: &str) -> Parsed<ScyllaUrl> {
         return Err("has a # part; there is none in scylla://HOST[:PORT][,HOST…]/KEYSPACE");
     }
     let nodes = host_ports(url.hosts, CQL_PORT)?;
-    Ok(ScyllaUrl { nodes, keyspace: keyspace.to_owned(), replication_factor, user, password })
+    Ok(ScyllaUrl { tls, nodes, keyspace: keyspace.to_owned(), replication_factor, user, password })
 }
 
 fn is_keyspace(name: &str) -> bool {

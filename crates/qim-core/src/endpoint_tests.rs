@@ -25,6 +25,22 @@ fn a_scylla_url_names_nodes_keyspace_and_credentials() {
 }
 
 #[test]
+fn a_scheme_says_whether_connections_are_over_tls_and_is_shown() {
+    for (text, is_tls) in [("scylla://a/k", false), ("scyllas://a/k", true), ("sqlite:a", false)] {
+        assert_eq!(archive(text).is_tls(), is_tls, "{text}");
+        assert_eq!(archive(&archive(text).to_string()), archive(text));
+    }
+    for (text, is_tls) in [
+        ("redis://a", false),
+        ("rediss://a", true),
+        ("redis-cluster://a", false),
+        ("rediss-cluster://a,b", true),
+    ] {
+        assert_eq!(text.parse::<RedisUrl>().unwrap().is_tls(), is_tls, "{text}");
+    }
+}
+
+#[test]
 fn a_malformed_scylla_url_is_refused_with_its_fault() {
     for (text, fault) in [
         ("scylla://", "needs a keyspace"),

@@ -1,6 +1,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::hash::conversation_hash;
+
 /// Longest id in bytes.
 const ID_BYTES_MAX: usize = 128;
 
@@ -61,6 +63,8 @@ impl Default for TenantId {
 pub struct ConversationKey {
     tenant: TenantId,
     conversation: Arc<str>,
+    /// Made once: each record's checksum begins with it.
+    stable_hash: u64,
 }
 
 impl ConversationKey {
@@ -70,7 +74,8 @@ impl ConversationKey {
     /// Checks the conversation id; the tenant's was checked when it was made.
     pub fn new(tenant: TenantId, conversation: &str) -> Result<Self, InvalidId> {
         validate_id(conversation)?;
-        Ok(Self { tenant, conversation: conversation.into() })
+        let stable_hash = conversation_hash(tenant.as_str(), conversation);
+        Ok(Self { tenant, conversation: conversation.into(), stable_hash })
     }
 
     /// The tenant.
@@ -81,6 +86,11 @@ impl ConversationKey {
     /// The id inside the tenant.
     pub fn conversation(&self) -> &str {
         &self.conversation
+    }
+
+    /// XXH3-64 of tenant, NUL and conversation. The same for ever: shards and record checksums depend on it.
+    pub const fn stable_hash(&self) -> u64 {
+        self.stable_hash
     }
 
     /// One string for both, as short as it can be since every key in the hot tier holds it: the conversation alone

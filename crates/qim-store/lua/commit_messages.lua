@@ -24,23 +24,6 @@ local function rested_or_new(key)
   return last and resting_header(last, created, lineage) or new_header()
 end
 
--- What was committed before among the records from ARGV[a]: the reply, or nil.
-local function known(h, key, ids, a)
-  if h.last < h.floor then
-    return nil
-  end
-  local reply
-  for i = 1, ids.count do
-    local seq = find_known(h, key, ids, i, ARGV[a + i - 1])
-    if seq then
-      local value = value_at(key, h, seq)
-      reply = reply or { 'known' }
-      reply[#reply + 1] = i
-      reply[#reply + 1] = seq
-      reply[#reply + 1] = is_tombstone(value) and '' or value
-    end
-  end
-  return reply
 end
 
 -- What nearly every commit is, without tables and long strings: small records behind others, and no reason to look
@@ -89,7 +72,7 @@ local function commit(key, packed, spec, a, count, pieces, floor)
     return { 'floor', h.floor }
   end
   local ids = new_ids(spec, SPEC_BYTES, count)
-  local reply = known(h, key, ids, a)
+  local reply = find_all_known(h, key, ids, a)
   if reply then
     return reply
   end

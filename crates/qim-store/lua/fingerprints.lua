@@ -12,6 +12,8 @@ local HINTS_MAX, HINTS_AGAIN = 512, 256
 local FINGERPRINT_BYTES, POINTER_BYTES, ENTRY_BYTES = 8, 4, 8
 local BUCKET_ENTRIES, BUCKETS_MAX, BUCKETS_A_CALL = 32, 65535, 16
 local WRAP = 4294967296
+-- What comes before hints and fingerprints in what a writer says of messages: see commit_messages.lua.
+local SPEC, SPEC_BYTES = '>HI3I6', 11
 
 -- As in src/hot/fingerprint.rs.
 local function fingerprint_of(identity)
@@ -200,6 +202,26 @@ local function find_known(h, key, ids, i, record)
     return find_in_index(h, key, ids, i, record)
   end
   return find_by_hint(h, key, ids, i, record)
+end
+
+-- What was committed before among the records from ARGV[a]: {'known', i, seq, value, ...}, '' for a value that was
+-- collected; or nil.
+local function find_all_known(h, key, ids, a)
+  if h.last < h.floor then
+    return nil
+  end
+  local reply
+  for i = 1, ids.count do
+    local seq = find_known(h, key, ids, i, ARGV[a + i - 1])
+    if seq then
+      local value = value_at(key, h, seq)
+      reply = reply or { 'known' }
+      reply[#reply + 1] = i
+      reply[#reply + 1] = seq
+      reply[#reply + 1] = is_tombstone(value) and '' or value
+    end
+  end
+  return reply
 end
 
 local function fingerprint_of_value(value)

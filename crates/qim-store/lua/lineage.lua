@@ -1,5 +1,5 @@
 -- Which history of this Redis a call belongs to, so that a server that lost data is not taken for the one that had it
--- (docs/adr/0017-lineages.md). Part of the prelude of the scripts.
+-- (docs/adr/0018-lineages.md). Part of the prelude of the scripts.
 --
 -- A lineage is what one server process has been told since it last became the master: its replication id, which Redis
 -- makes anew at every start and at every promotion, names it. What is stored of it, in one string:

@@ -7,80 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use qim_core::RetentionClass::{ComplianceHold, Default as DefaultClass, Ephemeral24h, TenantCustom};
-use qim_core::{ConversationKey, UnixMillis};
+use qim_core::{PayloadForm, UnixMillis};
 use qim_store::TieredMessageStore;
-use qim_store::hot::{Committed, Draft, RedisMessageStore};
-use qim_store::tiered::{MoveError, Page, Position, PullError, PullRequest, TieredCommitError, TieredDraft};
+use qim_store::hot::{Draft, RedisMessageStore};
+use qim_store::tiered::{MoveError, Position, PullError, PullRequest, TieredCommitError, TieredDraft};
 use support::*;
-
-fn from_now(draft: Draft) -> TieredDraft {
-    TieredDraft { draft, first_sent_at: None }
-}
-
-async fn commit(
-    store: &TieredMessageStore,
-    conversation: &ConversationKey,
-    drafts: &[Draft],
-    now: UnixMillis,
-) -> Vec<Committed> {
-    let drafts: Vec<_> = drafts.iter().cloned().map(from_now).collect();
-    store.commit(conversation, &drafts, now).await.unwrap()
-}
-
-async fn pull(
-    store: &TieredMessageStore,
-    conversation: &ConversationKey,
-    position: Position,
-    limit: usize,
-    now: UnixMillis,
-) -> Page {
-    let request = PullRequest { position, limit, fail_on_expired: false, accept_zstd: false };
-    store.pull(conversation, request, now).await.unwrap()
-}
-
-fn page_seqs(page: &Page) -> Vec<u64> {
-    page.records.iter().map(|record| record.seq).collect()
-}
-
-/// The whole log, page by page.
-async fn log(store: &TieredMessageStore, conversation: &ConversationKey, now: UnixMillis) -> Vec<u64> {
-    let (mut after, mut seqs) = (0, Vec::new());
-    loop {
-        let page = pull(store, conversation, Position::After(after), 7, now).await;
-        seqs.extend(page_seqs(&page));
-        if !page.has_more {
-            return seqs;
-        }
-        assert!(page.next_seq > after, "a page goes forward");
-        after = page.next_seq;
-    }
-}
-
-/// The whole log, from its end.
-async fn log_backwards(
-    store: &TieredMessageStore,
-    conversation: &ConversationKey,
-    now: UnixMillis,
-) -> Vec<u64> {
-    let (mut before, mut seqs) = (u64::MAX, Vec::new());
-    loop {
-        let page = pull(store, conversation, Position::Before(before), 7, now).await;
-        seqs.splice(0..0, page_seqs(&page));
-        if !page.has_more {
-            return seqs;
-        }
-        assert!(page.next_seq < before, "a page goes back");
-        before = page.next_seq;
-    }
-}
-
-/// Twenty records, the first ten eight days old and in the archive only, the last ten of today.
-async fn ten_and_ten(store: &TieredMessageStore, conversation: &ConversationKey) {
-    commit(store, conversation, &drafts(0..10, NOW - 8 * DAY), NOW).await;
-    commit(store, conversation, &drafts(10..20, NOW), NOW).await;
-    copy_all(store, conversation, NOW).await;
-    assert_eq!(trim_all(store, conversation, NOW).await, 10);
-}
 
 /// `归档按保留策略写逐行_ttl_合规保留不设_ttl`
 #[tokio::test]
@@ -141,7 +72,7 @@ async fn a_conversation_is_one_log_whichever_tier_its_records_are_in() {
     let across = pull(&store, &conv, Position::Before(14), 6, NOW).await;
     assert_eq!((page_seqs(&across), across.from_archive), ((8..=13).collect(), 3));
     assert_eq!((across.has_more, across.next_seq), (true, 8));
-    assert_eq!(across.records[0].message.payload, "body of id-7");
+    assert_eq!(across.records[0].payload, "body of id-7");
 }
 
 #[tokio::test]
@@ -241,7 +172,7 @@ async fn reading_across_the_trim_sees_no_gap_and_no_false_out_of_range() {
                             position: Position::After(after),
                             limit: 50,
                             fail_on_expired: true,
-                            accept_zstd: false,
+                            form: PayloadForm::Plain,
                         };
                         let page = store.pull(&conv, request, NOW).await.unwrap();
                         let expected: Vec<u64> = (after + 1..=total.min(after + 50)).collect();
@@ -253,7 +184,7 @@ async fn reading_across_the_trim_sees_no_gap_and_no_false_out_of_range() {
                             position: Position::Before(after + 51),
                             limit: 50,
                             fail_on_expired: true,
-                            accept_zstd: false,
+                            form: PayloadForm::Plain,
                         };
                         let found = page_seqs(&store.pull(&conv, request, NOW).await.unwrap());
                         assert!(found.windows(2).all(|pair| pair[1] == pair[0] + 1), "{found:?}");
@@ -317,8 +248,12 @@ async fn a_position_out_of_range_is_an_error_only_where_it_is_one() {
     ten_and_ten(&store, &conv).await;
     let later = NOW - 8 * DAY + 30 * DAY;
     let ask = |after, fail_on_expired| {
-        let request =
-            PullRequest { position: Position::After(after), limit: 5, fail_on_expired, accept_zstd: false };
+        let request = PullRequest {
+            position: Position::After(after),
+            limit: 5,
+            fail_on_expired,
+            form: PayloadForm::Plain,
+        };
         let (store, conv) = (store.clone(), conv.clone());
         async move { store.pull(&conv, request, later).await }
     };
@@ -359,6 +294,24 @@ async fn an_old_message_sent_again_is_recognised_after_the_trim() {
         .unwrap_err();
     assert!(matches!(error, TieredCommitError::AlreadyExists { index: 1, seq: 6 }), "{error}");
     assert_eq!(store.marks(&conv, NOW).await.unwrap().last, 14);
+}
+
+#[tokio::test]
+async fn a_message_that_expired_before_its_copy_is_still_known_after_its_trim() {
+    let Tiers { store, redis: _redis, dir: _dir } = tiers();
+    let conv = conversation("c");
+    commit(&store, &conv, &[draft("1", DefaultClass, NOW)], NOW).await;
+    let late = NOW + 31 * DAY;
+    assert_eq!(trim_all(&store, &conv, late).await, 1, "nothing of it was copied");
+    let retry = |body: &str| TieredDraft {
+        first_sent_at: Some(NOW),
+        draft: Draft { payload: body.to_owned().into(), ..draft("1", DefaultClass, late) },
+    };
+    let answer = store.commit(&conv, &[retry("body of 1")], late).await.unwrap().remove(0);
+    assert_eq!((answer.seq, answer.duplicate), (1, true));
+    let other = store.commit(&conv, &[retry("another body")], late).await;
+    assert!(matches!(other, Err(TieredCommitError::AlreadyExists { index: 0, seq: 1 })), "{other:?}");
+    assert_eq!(log(&store, &conv, late).await, [0; 0], "and still not readable");
 }
 
 #[tokio::test]
@@ -480,10 +433,10 @@ async fn a_damaged_hot_record_stops_its_conversation_before_it_and_is_never_dele
 }
 
 #[tokio::test]
-async fn a19_with_the_archive_down_nothing_is_trimmed_commits_and_hot_reads_go_on_and_gc_collects() {
+async fn a19_with_the_archive_down_only_what_expired_goes_and_commits_and_hot_reads_go_on() {
     let (redis, hot) = hot_store();
     let nowhere = format!("scylla://127.0.0.1:{}/qim", qim_testkit::free_port());
-    let options = qim_store::archive::ArchiveOptions { timeout: SECOND };
+    let options = qim_store::archive::ArchiveOptions { timeout: SECOND, tls: None };
     let archive = qim_store::archive::open(&nowhere.parse().unwrap(), options).unwrap();
     let store = TieredMessageStore::with_trim(hot, archive, WINDOW);
     let conv = conversation("c");
@@ -493,17 +446,23 @@ async fn a19_with_the_archive_down_nothing_is_trimmed_commits_and_hot_reads_go_o
     let fence = fence(store.hot(), &conv).await;
     let later = NOW + 31 * DAY;
     assert!(matches!(store.copy(&conv, &fence, NOW).await, Err(MoveError::Archive(_))));
-    assert_eq!(store.trim(&conv, &fence, later).await.map_or(0, |report| report.removed), 0);
+    assert_eq!(
+        store.trim(&conv, &fence, NOW + 29 * DAY).await.unwrap().removed,
+        1,
+        "what expired needs no copy"
+    );
     let stats = store.hot().stats(later).await.unwrap();
-    assert_eq!((stats.unarchived, stats.unarchived_since), (3, Some(NOW)), "the lag is there to be seen");
+    assert_eq!((stats.unarchived, stats.unarchived_since), (2, Some(NOW)), "the lag is there to be seen");
 
-    assert_eq!(collect_all(store.hot(), later).await.collected, 1, "what is registered goes on time");
-    let page = pull(&store, &conv, Position::After(0), 10, later).await;
+    let page = pull(&store, &conv, Position::After(1), 10, later).await;
     assert_eq!(
         (page_seqs(&page), page.archive_unavailable),
-        (vec![3], false),
+        (vec![3], true),
         "2 is still there and not readable"
     );
+    assert_eq!(store.trim(&conv, &fence, later).await.unwrap().removed, 1);
+    assert_eq!(store.marks(&conv, later).await.unwrap().floor, 3, "what is held stays");
+    assert_eq!(collect_all(store.hot(), later).await, qim_store::hot::GcReport::default());
     assert_eq!(seqs(&commit(&store, &conv, &drafts(10..12, later), later).await), [4, 5]);
     drop(redis);
 }
@@ -514,15 +473,19 @@ async fn with_the_archive_down_hot_pages_are_served_and_archived_ones_say_try_ag
     let conv = conversation("c");
     ten_and_ten(&store, &conv).await;
     let nowhere = format!("scylla://127.0.0.1:{}/qim", qim_testkit::free_port());
-    let options = qim_store::archive::ArchiveOptions { timeout: SECOND };
+    let options = qim_store::archive::ArchiveOptions { timeout: SECOND, tls: None };
     let down = qim_store::archive::open(&nowhere.parse().unwrap(), options).unwrap();
     let store = TieredMessageStore::with_trim(RedisMessageStore::clone(store.hot()), down, WINDOW);
     let newest = pull(&store, &conv, Position::Before(u64::MAX), 5, NOW).await;
     assert_eq!((page_seqs(&newest), newest.earliest_available), ((16..=20).collect(), 11));
     assert!(newest.archive_unavailable && newest.has_more);
-    let newest = pull(&store, &conv, Position::Before(u64::MAX), 15, NOW).await;
-    assert_eq!((page_seqs(&newest), newest.has_more, newest.next_seq), ((11..=20).collect(), true, 11));
-    let request = |position| PullRequest { position, limit: 5, fail_on_expired: false, accept_zstd: false };
+    // A page that ends just at the floor says so as well.
+    for limit in [10, 15] {
+        let newest = pull(&store, &conv, Position::Before(u64::MAX), limit, NOW).await;
+        assert_eq!((page_seqs(&newest), newest.has_more, newest.next_seq), ((11..=20).collect(), true, 11));
+    }
+    let request =
+        |position| PullRequest { position, limit: 5, fail_on_expired: false, form: PayloadForm::Plain };
     for position in [Position::After(3), Position::Before(11)] {
         assert!(matches!(store.pull(&conv, request(position), NOW).await, Err(PullError::Archive(_))));
     }

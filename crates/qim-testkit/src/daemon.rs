@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -91,12 +92,19 @@ impl Launch {
     }
 
     /// The same, but waits only until its admin port answers.
-    pub fn start_unready(mut self) -> Daemon {
+    pub fn start_unready(self) -> Daemon {
+        let daemon = self.start_detached();
+        daemon.await_status(READY_TIMEOUT, "/healthz");
+        daemon
+    }
+
+    /// The same without waiting.
+    pub fn start_detached(mut self) -> Daemon {
         let admin = self.addr_in("QIM_ADMIN_ADDR");
         let grpc = self.addr_in("QIM_LISTEN_ADDR");
         let dir = temporary_dir();
         let daemon = Daemon { launch: self, dir, admin, grpc, process: Mutex::new(None) };
-        daemon.restart();
+        daemon.respawn();
         daemon
     }
 
@@ -191,11 +199,41 @@ impl Daemon {
         send_signal(self.process().as_ref().expect("it runs"), signal);
     }
 
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.process().as_ref().expect("it runs").id()
+    }
+
+    /// Holds it (SIGSTOP), like a machine that sleeps.
+    pub fn pause(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// Lets it go on after [`Daemon::pause`].
+    pub fn resume(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
     /// Starts it again as before, and waits until its admin port answers. Kills it first where it runs.
     pub fn restart(&self) {
+        self.respawn();
+        self.await_status(READY_TIMEOUT, "/healthz");
+    }
+
+    /// The same without waiting: what it needs may be away.
+    pub fn respawn(&self) {
         self.kill9();
         *self.process() = Some(self.launch.spawn(self.dir.path()));
-        self.await_status(READY_TIMEOUT, "/healthz");
+    }
+
+    /// How it ended, where it did so by itself.
+    pub fn ended(&self) -> Option<ExitStatus> {
+        self.process().as_mut().and_then(exit_status)
+    }
+
+    /// What `path` of the admin port answers, where it does.
+    pub fn try_get(&self, path: &str) -> io::Result<HttpAnswer> {
+        http_get(&format!("{}{path}", self.admin_url()))
     }
 
     fn await_status(&self, timeout: Duration, path: &str) {

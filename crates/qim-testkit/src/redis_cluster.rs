@@ -1,30 +1,56 @@
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::eventually::eventually;
 use crate::ports::free_port;
 use crate::redis_server::RedisServer;
-use crate::resp::Reply;
+use crate::resp::{self, Reply};
+use crate::slot_migration::SlotMigration;
 
 const SLOTS: usize = 16_384;
 /// Gossip between nodes takes seconds; on a loaded machine, some more.
-const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
+const AGREEMENT_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a node may be silent before the others take it for dead.
+const NODE_TIMEOUT_MS: &str = "2000";
 
-/// A Redis Cluster of real servers without replicas.
+/// A Redis Cluster of real servers, with or without replicas. One that was killed comes back with all that it
+/// acknowledged (`appendfsync always`: with `everysec` a kill may lose two seconds).
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,
 }
 
+/// What a node of the cluster says of one of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) id: String,
+    addr: SocketAddr,
+    is_primary: bool,
+    slots: Vec<(u16, u16)>,
+}
+
 impl RedisCluster {
-    /// Starts so many nodes with an equal part of the slots each, and waits until all of them agree.
-    pub fn start(nodes: usize) -> Self {
-        let buses: Vec<String> = (0..nodes).map(|_| free_port().to_string()).collect();
+    /// Starts so many primaries with an equal part of the slots each, and waits until all of them agree.
+    pub fn start(primaries: usize) -> Self {
+        Self::launch(primaries, 0)
+    }
+
+    /// The same with one replica for each primary, linked to it.
+    pub fn start_with_replicas(primaries: usize) -> Self {
+        Self::launch(primaries, primaries)
+    }
+
+    fn launch(primaries: usize, replicas: usize) -> Self {
+        let buses: Vec<String> = (0..primaries + replicas).map(|_| free_port().to_string()).collect();
         let start = |bus: &String| {
-            let options = RedisServer::options().arg("cluster-enabled", "yes").arg("cluster-port", bus);
-            options.arg("cluster-node-timeout", "2000").start()
+            let options = RedisServer::options().append_only().arg("appendfsync", "always");
+            let options = options.arg("cluster-enabled", "yes");
+            let options = options.arg("cluster-port", bus).arg("cluster-node-timeout", NODE_TIMEOUT_MS);
+            // A part of it serves on where another part is gone, as careful operators have it.
+            options.arg("cluster-require-full-coverage", "no").start()
         };
         let cluster = Self { nodes: buses.iter().map(start).collect() };
-        cluster.join(&buses);
+        cluster.join(&buses, primaries);
         cluster
     }
 
@@ -34,34 +60,131 @@ impl RedisCluster {
         format!("redis-cluster://{}", nodes.join(","))
     }
 
-    /// Its servers.
+    /// Its servers: the first primaries, then their replicas in the same order.
     pub fn nodes(&self) -> &[RedisServer] {
         &self.nodes
     }
 
-    fn join(&self, buses: &[String]) {
+    /// The primary that has the slot of this key now.
+    pub fn primary_of(&self, key: &str) -> &RedisServer {
+        let owner = self.owner(self.slot_of(key)).expect("some primary has every slot");
+        self.nodes.iter().find(|node| node.addr() == owner.addr).expect("it is one of ours")
+    }
+
+    /// Begins to move the slot of this key to another node; see [`SlotMigration`].
+    pub fn migrate_slot_of<'a>(&'a self, key: &str, to: &'a RedisServer) -> SlotMigration<'a> {
+        SlotMigration::begin(self, self.slot_of(key), self.primary_of(key), to)
+    }
+
+    /// Waits until all nodes that run say that the cluster is whole, and all replicas among them follow a primary.
+    pub fn await_whole(&self) {
+        eventually(AGREEMENT_TIMEOUT, "the cluster is whole", || self.running().all(is_settled));
+    }
+
+    /// Waits until the replicas of this primary have all that it has, so that its death loses nothing.
+    pub fn await_replicated(&self, primary: &RedisServer) {
+        // WAIT counts the writes of its own connection only, so the offsets have to be compared.
+        eventually(AGREEMENT_TIMEOUT, "the replica has caught up", || {
+            let info = info(primary, "replication");
+            let offset = info.lines().find_map(|line| line.strip_prefix("master_repl_offset:"));
+            let replica = info.lines().find(|line| line.starts_with("slave0:"));
+            let caught_up = |offset: &str| replica.is_some_and(|r| r.contains(&format!("offset={offset},")));
+            offset.is_some_and(|offset| caught_up(offset.trim()))
+        });
+    }
+
+    /// What the node says of this address.
+    pub(crate) fn member(&self, addr: SocketAddr) -> Member {
+        let member = self.members().into_iter().find(|member| member.addr == addr);
+        member.unwrap_or_else(|| panic!("{addr} is not in the cluster"))
+    }
+
+    fn slot_of(&self, key: &str) -> u16 {
+        let node = self.running().next().expect("a node runs");
+        u16::try_from(node.command(&["CLUSTER", "KEYSLOT", key]).integer()).expect("a slot")
+    }
+
+    fn owner(&self, slot: u16) -> Option<Member> {
+        let has = |member: &Member| member.slots.iter().any(|(from, to)| (*from..=*to).contains(&slot));
+        self.members().into_iter().find(|member| member.is_primary && has(member))
+    }
+
+    /// As the first node that runs has it.
+    fn members(&self) -> Vec<Member> {
+        let node = self.running().next().expect("a node runs");
+        let Reply::Text(lines) = node.command(&["CLUSTER", "NODES"]) else { panic!("no list of nodes") };
+        lines.lines().map(Member::parse).collect()
+    }
+
+    fn running(&self) -> impl Iterator<Item = &RedisServer> {
+        self.nodes.iter().filter(|node| resp::command(node.addr(), &["PING"]).is_ok())
+    }
+
+    fn join(&self, buses: &[String], primaries: usize) {
         let first = self.nodes[0].addr();
         for (i, node) in self.nodes.iter().enumerate() {
-            let (from, to) = (SLOTS * i / self.nodes.len(), SLOTS * (i + 1) / self.nodes.len() - 1);
-            expect_ok(node, &["CLUSTER", "ADDSLOTSRANGE", &from.to_string(), &to.to_string()]);
+            if i < primaries {
+                let (from, to) = (SLOTS * i / primaries, SLOTS * (i + 1) / primaries - 1);
+                expect_ok(node, &["CLUSTER", "ADDSLOTSRANGE", &from.to_string(), &to.to_string()]);
+            }
             if i > 0 {
-                expect_ok(
-                    node,
-                    &["CLUSTER", "MEET", &first.ip().to_string(), &first.port().to_string(), &buses[0]],
-                );
+                let (ip, port) = (first.ip().to_string(), first.port().to_string());
+                expect_ok(node, &["CLUSTER", "MEET", &ip, &port, &buses[0]]);
             }
         }
         let known = format!("cluster_known_nodes:{}\r\n", self.nodes.len());
-        for node in &self.nodes {
-            eventually(JOIN_TIMEOUT, "the cluster agrees on its slots", || {
-                let Reply::Text(info) = node.command(&["CLUSTER", "INFO"]) else { return false };
-                info.contains("cluster_state:ok\r\n") && info.contains(&known)
+        eventually(AGREEMENT_TIMEOUT, "the nodes know each other", || {
+            self.nodes.iter().all(|node| cluster_info(node).contains(&known))
+        });
+        for (primary, replica) in self.nodes.iter().zip(&self.nodes[primaries..]) {
+            let id = self.member(primary.addr()).id;
+            eventually(AGREEMENT_TIMEOUT, "the replica knows its primary", || {
+                replica.command(&["CLUSTER", "REPLICATE", &id]) == Reply::Text("OK".to_owned())
             });
         }
+        self.await_whole();
+        let slots = |node: &RedisServer| cluster_info(node).contains("cluster_slots_ok:16384\r\n");
+        eventually(AGREEMENT_TIMEOUT, "all agree on the slots", || self.nodes.iter().all(slots));
     }
 }
 
-fn expect_ok(node: &RedisServer, command: &[&str]) {
+impl Member {
+    /// A line of `CLUSTER NODES`.
+    fn parse(line: &str) -> Self {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let addr = fields[1].split('@').next().unwrap_or_default();
+        let addr = addr.parse().unwrap_or_else(|error| panic!("{addr}: {error}"));
+        let range = |text: &&str| {
+            // A slot that is being moved stands in brackets.
+            let (from, to) = text.split_once('-').unwrap_or((text, text));
+            Some((from.parse().ok()?, to.parse().ok()?))
+        };
+        let is_primary = fields[2].split(',').any(|flag| flag == "master");
+        Self { id: fields[0].into(), addr, is_primary, slots: fields[8..].iter().filter_map(range).collect() }
+    }
+}
+
+fn is_settled(node: &RedisServer) -> bool {
+    let replication = info(node, "replication");
+    let follows = !replication.contains("role:slave") || replication.contains("master_link_status:up");
+    follows && cluster_info(node).contains("cluster_state:ok\r\n")
+}
+
+fn info(node: &RedisServer, section: &str) -> String {
+    match node.command(&["INFO", section]) {
+        Reply::Text(info) => info,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn cluster_info(node: &RedisServer) -> String {
+    match node.command(&["CLUSTER", "INFO"]) {
+        Reply::Text(info) => info,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn expect_ok(node: &RedisServer, command: &[&str]) {
     assert_eq!(node.command(command), Reply::Text("OK".to_owned()), "{command:?}");
 }
 
@@ -77,5 +200,38 @@ mod tests {
             cluster.nodes().iter().map(|node| node.command(&["SET", "key", "1"])).collect();
         let moved = |reply: &&Reply| matches!(reply, Reply::Error(error) if error.starts_with("MOVED "));
         assert_eq!(answers.iter().filter(moved).count(), 2, "{answers:?}");
+    }
+
+    #[test]
+    fn a_slot_moves_with_its_keys() {
+        let cluster = RedisCluster::start(2);
+        let from = cluster.primary_of("{a}");
+        for key in ["{a}1", "{a}2", "{a}3"] {
+            expect_ok(from, &["SET", key, "value"]);
+        }
+        let to = cluster.nodes().iter().find(|node| node.addr() != from.addr()).unwrap();
+        let migration = cluster.migrate_slot_of("{a}", to);
+        migration.move_key("{a}2");
+        assert!(matches!(from.command(&["GET", "{a}2"]), Reply::Error(error) if error.starts_with("ASK ")));
+        migration.finish();
+        assert_eq!(cluster.primary_of("{a}").addr(), to.addr());
+        for key in ["{a}1", "{a}2", "{a}3"] {
+            assert_eq!(to.command(&["GET", key]), Reply::Text("value".to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_replica_takes_the_place_of_a_primary_that_was_killed() {
+        let cluster = RedisCluster::start_with_replicas(3);
+        let primary = cluster.primary_of("key");
+        expect_ok(primary, &["SET", "key", "value"]);
+        cluster.await_replicated(primary);
+        primary.kill();
+        let promoted = || cluster.primary_of("key").addr() != primary.addr();
+        eventually(AGREEMENT_TIMEOUT, "another is the primary", promoted);
+        assert_eq!(cluster.primary_of("key").command(&["GET", "key"]), Reply::Text("value".to_owned()));
+        primary.restart();
+        cluster.await_whole();
+        assert_ne!(cluster.primary_of("key").addr(), primary.addr());
     }
 }

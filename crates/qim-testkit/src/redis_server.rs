@@ -172,6 +172,31 @@ impl RedisServer {
         self.dir.path().join("appendonlydir")
     }
 
+    /// How long the append-only file is that it writes to now, in bytes.
+    pub fn append_only_bytes(&self) -> u64 {
+        fs::metadata(self.append_only_part()).expect("it keeps an append-only file").len()
+    }
+
+    /// Ends it by SIGKILL and cuts the append-only file to this length, like a machine that lost what was not synced.
+    pub fn kill_and_cut(&self, bytes: u64) {
+        self.kill();
+        let file = fs::File::options().write(true).open(self.append_only_part()).expect("its own file");
+        file.set_len(bytes).expect("its own file");
+    }
+
+    /// The last one of those that the manifest names.
+    fn append_only_part(&self) -> PathBuf {
+        let dir = self.append_only_dir();
+        let entries = fs::read_dir(&dir).expect("it keeps an append-only file");
+        let names = entries.map(|entry| entry.expect("it can be listed").path());
+        let parts = names.filter(|path| path.to_string_lossy().ends_with(".incr.aof"));
+        let number = |path: &PathBuf| {
+            let name = path.file_name()?.to_str()?;
+            name.split('.').nth(2)?.parse::<u64>().ok()
+        };
+        parts.max_by_key(number).expect("it has written something")
+    }
+
     /// Holds it (SIGSTOP): connections stay, and nothing is answered.
     pub fn pause(&self) {
         send_signal(self.process().as_ref().expect("it runs"), Signal::SIGSTOP);
@@ -255,6 +280,18 @@ mod tests {
         assert_eq!(kept.command(&["GET", "key"]), text("value"));
         kept.restart_empty();
         assert_eq!(kept.command(&["GET", "key"]), Reply::Nil);
+    }
+
+    #[test]
+    fn what_is_cut_off_the_append_only_file_is_lost_and_nothing_else() {
+        let redis = RedisServer::options().append_only().arg("appendfsync", "always").start();
+        redis.command(&["SET", "kept", "1"]);
+        let length = redis.append_only_bytes();
+        redis.command(&["SET", "lost", "1"]);
+        assert!(redis.append_only_bytes() > length);
+        redis.kill_and_cut(length);
+        redis.restart();
+        assert_eq!(redis.command(&["MGET", "kept", "lost"]), Reply::Array(vec![text("1"), Reply::Nil]));
     }
 
     #[test]

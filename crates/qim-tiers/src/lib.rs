@@ -4,10 +4,11 @@
 use qim_core::{CommitDurability, Compression};
 use qim_daemon::config::DaemonConfig;
 use qim_daemon::{
-    Condition, Daemon, Phase, RETENTION_WATCH_INTERVAL, RetentionWatch, Schedule, SharedConfig,
+    Condition, Daemon, Phase, RETENTION_WATCH_INTERVAL, Readiness, RetentionWatch, Schedule, SharedConfig,
 };
-use qim_store::TieredMessageStore;
+use qim_store::hot::HotError;
 use qim_store::tiered::TierOptions;
+use qim_store::{RedisMessageStore, TieredMessageStore};
 use tokio_util::sync::CancellationToken;
 
 /// How messages are committed: of no concern to whoever commits none.
@@ -32,9 +33,11 @@ pub fn options(shared: &SharedConfig, committing: Committing) -> TierOptions<'_>
     let Committing { compression, durability, recent_bytes_max } = committing;
     TierOptions {
         redis_url: &shared.redis_url,
+        redis_tls: &shared.redis_tls,
         redis_timeout: shared.redis_timeout,
         shards: shared.shards,
         archive_url: &shared.archive_url,
+        archive_tls: &shared.archive_tls,
         archive_timeout: shared.archive_timeout,
         retention: shared.default_history_retention,
         hot_window: shared.hot_window,
@@ -57,6 +60,14 @@ pub async fn open<C: DaemonConfig>(
         daemon.readiness.set("archive", Condition::Degraded(reason));
     }
     Ok(opened.store)
+}
+
+/// Says how the hot tier is, by how measuring it went. Where a cluster serves some shards and others not, requests are not
+/// sent elsewhere: no other daemon would serve more.
+pub async fn observe_hot(readiness: &Readiness, hot: &RedisMessageStore, measured: &Result<(), HotError>) {
+    let is_partly_served = measured.is_err() && hot.serves_a_shard().await;
+    let worse = if is_partly_served { Condition::Degraded } else { Condition::NotReady };
+    readiness.observe("redis", measured, worse);
 }
 
 /// Compares this daemon's retention with that of the others as long as its `loops` run (SPEC A12), and tells them when

@@ -1,6 +1,7 @@
 //! The writer: the gRPC service `qim.v1.History`, and the loops that collect expired records (SPEC A9), follow the
 //! dictionaries, watch over Redis, and report.
 
+mod access;
 mod dictionaries;
 mod gc;
 mod lineage;
@@ -8,6 +9,8 @@ mod metrics;
 mod report;
 mod server;
 mod service;
+mod tls;
+mod transport;
 
 use std::sync::Arc;
 
@@ -17,6 +20,7 @@ use qim_store::hot::LINEAGE_WATCH_INTERVAL;
 use qim_tiers::Committing;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::{Access, Refusals, TokensTask};
 use crate::dictionaries::DictionaryTask;
 use crate::gc::GcTask;
 use crate::lineage::LineageTask;
@@ -24,6 +28,8 @@ use crate::metrics::WriterMetrics;
 use crate::report::ReportTask;
 use crate::server::Server;
 use crate::service::History;
+use crate::tls::CertificatesTask;
+use crate::transport::Limits;
 
 /// What other daemons know this one as.
 const ROLE: &str = "writer";
@@ -37,13 +43,30 @@ pub async fn start(daemon: Daemon<WriterConfig>, [requests, loops]: [Phase; 2]) 
     let store = open_tiers(&daemon).await?;
     let metrics = Arc::new(daemon.metrics.register(WriterMetrics::new));
 
+    let refusals = Arc::new(Refusals::new(&daemon.metrics, daemon.clock.clone()));
+    let tokens = daemon.config.tokens.as_ref();
+    let access = Access::new(tokens.map(|tokens| &tokens.file), refusals.clone(), &daemon.metrics);
+    let watch = Schedule::every(daemon.config.reload_interval);
+    if let Some(watching) = TokensTask::new(&access, tokens, daemon.readiness.clone()) {
+        daemon.driver.start(&loops, watch, watching);
+    }
     let token = requests.token().clone();
-    let history =
-        History::new(store.clone(), &daemon.config, daemon.clock.clone(), metrics.clone(), token.clone());
-    let server = Server::bind(&daemon.config, history, daemon.readiness.clone()).await?;
+    let history = History::new(
+        store.clone(),
+        &daemon.config,
+        daemon.clock.clone(),
+        metrics.clone(),
+        access,
+        token.clone(),
+    );
+    let limits = Limits::new(&daemon);
+    let server = Server::bind(&daemon.config, limits, history, daemon.readiness.clone(), refusals).await?;
+    if let Some(tls) = server.tls() {
+        daemon.driver.start(&loops, watch, CertificatesTask::new(tls, daemon.readiness.clone()));
+    }
     requests.spawn("grpc", server.serve(token));
 
-    let collect = GcTask::new(store.hot().clone(), daemon.clock.clone(), metrics.clone());
+    let collect = GcTask::new(store.hot().clone(), &daemon, metrics.clone());
     daemon.driver.start(&loops, Schedule::every(daemon.config.gc_interval), collect);
     let schedule = Schedule::every(daemon.config.dictionary_refresh);
     daemon.driver.start(&loops, schedule, DictionaryTask::new(store.clone(), metrics.clone()));

@@ -9,7 +9,7 @@ use crate::metrics::WriterMetrics;
 /// Every so many runs also ask what the archive has by now, which takes a command a shard.
 const ASK_ARCHIVED_EACH: u64 = 4;
 
-/// Finds out whether Redis is as it was left, and puts back what it has lost (ADR 17).
+/// Finds out whether Redis is as it was left, and puts back what it has lost (ADR 18).
 pub(crate) struct LineageTask {
     store: TieredMessageStore,
     clock: SharedClock,

@@ -57,7 +57,7 @@ impl PeriodicTask for ReportTask {
         let answers = self.store.archive().ping().await;
         self.readiness.observe("archive", &answers, Condition::Degraded);
         let measured = self.measure().await;
-        self.readiness.observe("redis", &measured, Condition::NotReady);
+        qim_tiers::observe_hot(&self.readiness, self.store.hot(), &measured).await;
         Ok(measured.map(|()| Outcome::Idle)?)
     }
 }

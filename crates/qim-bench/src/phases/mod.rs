@@ -3,6 +3,7 @@
 mod archive;
 mod commit;
 mod gc;
+mod growth;
 mod idle;
 mod import;
 mod memory;
@@ -36,6 +37,7 @@ pub(crate) async fn measure(bench: &Bench, phase: PhaseName) -> Result<Report> {
         PhaseName::Gc => gc::measure(bench).await,
         PhaseName::Idle => idle::measure(bench).await,
         PhaseName::Import => import::measure(bench).await,
+        PhaseName::Growth => growth::measure(bench).await,
         PhaseName::Rss => rss::measure(bench).await,
         PhaseName::All => unreachable!("it stands for the others"),
     }

@@ -6,6 +6,7 @@ pub(crate) mod describe;
 pub(crate) mod health;
 pub(crate) mod pull;
 pub(crate) mod tail;
+pub(crate) mod token;
 
 /// What people should know while a command waits.
 fn tell(text: &str) {

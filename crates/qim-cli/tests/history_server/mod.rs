@@ -121,7 +121,9 @@ impl Drop for Server {
 /// `qim ARGS`.
 pub(crate) fn qim(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_qim"));
-    for name in ["QIM_SERVER", "QIM_DEFAULT_HISTORY_RETENTION_DAYS", "QIM_ADMIN_ADDR"] {
+    for name in
+        ["QIM_SERVER", "QIM_TOKEN", "QIM_TOKEN_FILE", "QIM_DEFAULT_HISTORY_RETENTION_DAYS", "QIM_ADMIN_ADDR"]
+    {
         command.env_remove(name);
     }
     command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());

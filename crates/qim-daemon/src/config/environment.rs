@@ -10,8 +10,20 @@ const PREFIX: &str = "QIM_";
 /// Variables of the tests, which may be set wherever daemons are started by hand.
 const TEST_PREFIX: &str = "QIM_TEST_";
 /// Variables that name a file. It is read together with the environment, so that validation needs no I/O.
-const FILE_VARIABLES: [&str; 4] =
-    ["QIM_REDIS_URL_FILE", "QIM_ARCHIVE_URL_FILE", "QIM_TLS_CERT_FILE", "QIM_TLS_KEY_FILE"];
+const FILE_VARIABLES: [&str; 12] = [
+    "QIM_REDIS_URL_FILE",
+    "QIM_REDIS_CA_FILE",
+    "QIM_REDIS_CLIENT_CERT_FILE",
+    "QIM_REDIS_CLIENT_KEY_FILE",
+    "QIM_ARCHIVE_URL_FILE",
+    "QIM_ARCHIVE_CA_FILE",
+    "QIM_ARCHIVE_CLIENT_CERT_FILE",
+    "QIM_ARCHIVE_CLIENT_KEY_FILE",
+    "QIM_TLS_CERT_FILE",
+    "QIM_TLS_KEY_FILE",
+    "QIM_TLS_CLIENT_CA_FILE",
+    "QIM_TOKENS_FILE",
+];
 
 /// What the process was given, taken once: the `QIM_…` variables, and the files that some of them name.
 pub struct Environment {
@@ -30,9 +42,15 @@ pub(super) struct Raw {
     pub(super) hot_window: Option<String>,
     pub(super) redis_url: Option<String>,
     pub(super) redis_url_file: Option<String>,
+    pub(super) redis_ca_file: Option<String>,
+    pub(super) redis_client_cert_file: Option<String>,
+    pub(super) redis_client_key_file: Option<String>,
     pub(super) redis_timeout: Option<String>,
     pub(super) archive_url: Option<String>,
     pub(super) archive_url_file: Option<String>,
+    pub(super) archive_ca_file: Option<String>,
+    pub(super) archive_client_cert_file: Option<String>,
+    pub(super) archive_client_key_file: Option<String>,
     pub(super) archive_timeout: Option<String>,
     pub(super) shards: Option<String>,
     pub(super) admin_addr: Option<String>,
@@ -44,8 +62,15 @@ pub(super) struct Raw {
     pub(super) listen_addr: Option<String>,
     pub(super) tls_cert_file: Option<String>,
     pub(super) tls_key_file: Option<String>,
+    pub(super) tls_client_ca_file: Option<String>,
+    pub(super) tokens_file: Option<String>,
+    pub(super) reload_interval: Option<String>,
     pub(super) gc_interval: Option<String>,
     pub(super) payload_bytes_max: Option<String>,
+    pub(super) connections_max: Option<String>,
+    pub(super) connection_requests_max: Option<String>,
+    pub(super) request_memory_max: Option<String>,
+    pub(super) keepalive: Option<String>,
     pub(super) compression: Option<String>,
     pub(super) dictionary_refresh: Option<String>,
     pub(super) commit_durability: Option<String>,
@@ -107,10 +132,10 @@ impl Environment {
         self.not_text.contains(name)
     }
 
-    /// The content of the file that this variable names, without white space around it, or why it cannot be read.
+    /// The content of the file that this variable names, or why it cannot be read.
     pub(super) fn file(&self, variable: &str) -> Result<&str, &str> {
         match self.files.get(variable) {
-            Some(Ok(content)) => Ok(content.trim()),
+            Some(Ok(content)) => Ok(content),
             Some(Err(error)) => Err(error),
             None => Err("was not read"),
         }

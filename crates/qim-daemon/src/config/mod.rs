@@ -3,6 +3,7 @@
 //! [`Environment`] takes what the process was given; [`DaemonConfig::from_environment`] is a pure function of it and
 //! reports every bad value at once. [`VARIABLES`] lists all variables with their defaults and meanings.
 
+mod access;
 mod environment;
 mod show;
 mod validate;
@@ -14,7 +15,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use qim_core::{ArchiveUrl, CommitDurability, Compression, RedisUrl, RetentionDays, ShardCount};
+use qim_access::TokenFile;
+use qim_core::{ArchiveUrl, ClientTls, CommitDurability, Compression, RedisUrl, RetentionDays, ShardCount};
 
 pub use environment::Environment;
 pub use show::format_duration;
@@ -48,10 +50,14 @@ pub struct SharedConfig {
     pub hot_window: Duration,
     /// Where the hot tier is.
     pub redis_url: RedisUrl,
+    /// How a connection to it over TLS is checked.
+    pub redis_tls: ClientTls,
     /// The longest that one call to Redis may take.
     pub redis_timeout: Duration,
     /// Where the archive tier is.
     pub archive_url: ArchiveUrl,
+    /// How a connection to it over TLS is checked.
+    pub archive_tls: ClientTls,
     /// The longest that one call to the archive may take.
     pub archive_timeout: Duration,
     /// How many virtual shards there are.
@@ -81,6 +87,14 @@ pub struct WriterConfig {
     pub gc_interval: Duration,
     /// The largest payload of one message.
     pub payload_bytes_max: usize,
+    /// How many connections of clients there may be.
+    pub connections_max: usize,
+    /// How many requests may be under way on one connection.
+    pub connection_requests_max: u32,
+    /// How many bytes requests under way may take.
+    pub request_memory_max: usize,
+    /// After how long without a word a client is asked whether it is there.
+    pub keepalive: Duration,
     /// How payloads are stored.
     pub compression: Compression,
     /// How often the writer looks for a new dictionary.
@@ -91,6 +105,10 @@ pub struct WriterConfig {
     pub recent_bytes_max: usize,
     /// gRPC is served over TLS with these.
     pub tls: Option<TlsPaths>,
+    /// Which tokens there are; where there are none, every client may do everything.
+    pub tokens: Option<TokensConfig>,
+    /// How often the files of tokens and certificates are looked at for changes.
+    pub reload_interval: Duration,
 }
 
 /// What qim-archiver reads.
@@ -109,6 +127,17 @@ pub struct TlsPaths {
     pub cert_file: PathBuf,
     /// Its private key.
     pub key_file: PathBuf,
+    /// The authorities that clients need a certificate of; `None`: they need none.
+    pub client_ca_file: Option<PathBuf>,
+}
+
+/// The tokens of clients.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokensConfig {
+    /// Where they are listed.
+    pub path: PathBuf,
+    /// What it says at the start.
+    pub file: TokenFile,
 }
 
 /// How log lines look.

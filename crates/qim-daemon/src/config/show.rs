@@ -44,8 +44,13 @@ impl WriterConfig {
     pub(super) fn effective_own(&self) -> Vec<(&'static str, String)> {
         let mut own = vec![
             ("QIM_LISTEN_ADDR", self.listen_addr.to_string()),
+            ("QIM_RELOAD_INTERVAL", format_duration(self.reload_interval)),
             ("QIM_GC_INTERVAL", format_duration(self.gc_interval)),
             ("QIM_PAYLOAD_BYTES_MAX", self.payload_bytes_max.to_string()),
+            ("QIM_CONNECTIONS_MAX", self.connections_max.to_string()),
+            ("QIM_CONNECTION_REQUESTS_MAX", self.connection_requests_max.to_string()),
+            ("QIM_REQUEST_MEMORY_MAX", self.request_memory_max.to_string()),
+            ("QIM_KEEPALIVE", format_duration(self.keepalive)),
             ("QIM_COMPRESSION", compression_name(self.compression).to_owned()),
             ("QIM_DICTIONARY_REFRESH", format_duration(self.dictionary_refresh)),
             ("QIM_COMMIT_DURABILITY", self.commit_durability.to_string()),
@@ -54,7 +59,11 @@ impl WriterConfig {
         if let Some(tls) = &self.tls {
             own.push(("QIM_TLS_CERT_FILE", tls.cert_file.display().to_string()));
             own.push(("QIM_TLS_KEY_FILE", tls.key_file.display().to_string()));
+            let client_ca = tls.client_ca_file.iter();
+            own.extend(client_ca.map(|file| ("QIM_TLS_CLIENT_CA_FILE", file.display().to_string())));
         }
+        let tokens = self.tokens.iter();
+        own.extend(tokens.map(|tokens| ("QIM_TOKENS_FILE", tokens.path.display().to_string())));
         own
     }
 }

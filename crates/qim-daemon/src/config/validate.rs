@@ -1,16 +1,16 @@
 //! From text to typed values. Goes on after a bad one, so that all are reported.
 
-use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
+use qim_access::TokenDigest;
 use qim_core::{InvalidUrl, ShardCount};
 
 use super::environment::Raw;
 use super::value::{self, Parsed};
 use super::{
-    ArchiverConfig, ConfigFaults, DaemonConfig, Environment, Fault, SharedConfig, TlsPaths, UsedBy,
-    VARIABLES, Variable, WriterConfig,
+    ArchiverConfig, ConfigFaults, DaemonConfig, Environment, Fault, SharedConfig, UsedBy, VARIABLES,
+    Variable, WriterConfig,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -18,6 +18,10 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const PAYLOAD_BYTES_MAX_LIMIT: u32 = 1_048_576;
 const SHARDS_LIMIT: u32 = 4096;
+const CONNECTIONS_LIMIT: u32 = 1_000_000;
+const CONNECTION_REQUESTS_LIMIT: u32 = 65_536;
+/// A quarter of it, the share of a connection, holds the largest request and the largest page.
+const REQUEST_MEMORY_MIN: u32 = 64 * 1024 * 1024;
 
 impl DaemonConfig for WriterConfig {
     const PROGRAM: &'static str = "qim-writer";
@@ -41,6 +45,24 @@ impl DaemonConfig for WriterConfig {
                 raw.payload_bytes_max.as_deref(),
                 |text| value::whole_number(text, 1..=PAYLOAD_BYTES_MAX_LIMIT).map(|bytes| bytes as usize),
             ),
+            connections_max: check.value("QIM_CONNECTIONS_MAX", raw.connections_max.as_deref(), |text| {
+                value::whole_number(text, 1..=CONNECTIONS_LIMIT).map(|count| count as usize)
+            }),
+            connection_requests_max: check.value(
+                "QIM_CONNECTION_REQUESTS_MAX",
+                raw.connection_requests_max.as_deref(),
+                |text| value::whole_number(text, 1..=CONNECTION_REQUESTS_LIMIT),
+            ),
+            request_memory_max: check.value(
+                "QIM_REQUEST_MEMORY_MAX",
+                raw.request_memory_max.as_deref(),
+                |text| value::whole_number(text, REQUEST_MEMORY_MIN..=u32::MAX).map(|bytes| bytes as usize),
+            ),
+            keepalive: check.duration(
+                "QIM_KEEPALIVE",
+                raw.keepalive.as_deref(),
+                (Duration::from_secs(1), 10 * MINUTE),
+            ),
             compression: check.value("QIM_COMPRESSION", raw.compression.as_deref(), value::compression),
             dictionary_refresh: check.duration(
                 "QIM_DICTIONARY_REFRESH",
@@ -56,6 +78,12 @@ impl DaemonConfig for WriterConfig {
                 value::whole_number(text, 0..=u32::MAX).map(|bytes| bytes as usize)
             }),
             tls,
+            tokens: check.tokens(&raw),
+            reload_interval: check.duration(
+                "QIM_RELOAD_INTERVAL",
+                raw.reload_interval.as_deref(),
+                (Duration::from_secs(1), MINUTE),
+            ),
             shared,
         };
         check.finish(config)
@@ -94,8 +122,8 @@ impl DaemonConfig for ArchiverConfig {
 }
 
 /// Collects faults. Where a value is bad, its default stands in until [`Check::finish`] refuses the whole.
-struct Check<'a> {
-    environment: &'a Environment,
+pub(super) struct Check<'a> {
+    pub(super) environment: &'a Environment,
     daemon: UsedBy,
     faults: Vec<Fault>,
 }
@@ -116,11 +144,16 @@ impl<'a> Check<'a> {
         if self.faults.is_empty() { Ok(config) } else { Err(ConfigFaults(self.faults)) }
     }
 
-    fn fault(&mut self, variable: &'static str, problem: impl Into<String>) {
+    pub(super) fn fault(&mut self, variable: &'static str, problem: impl Into<String>) {
         self.faults.push(Fault { variable, problem: problem.into() });
     }
 
-    fn value<T>(&mut self, name: &'static str, raw: Option<&str>, parse: impl Fn(&str) -> Parsed<T>) -> T {
+    pub(super) fn value<T>(
+        &mut self,
+        name: &'static str,
+        raw: Option<&str>,
+        parse: impl Fn(&str) -> Parsed<T>,
+    ) -> T {
         match raw.map(&parse) {
             Some(Ok(value)) => return value,
             Some(Err(problem)) => self.fault(name, problem),
@@ -143,6 +176,14 @@ impl<'a> Check<'a> {
         let millis = Duration::from_millis;
         let allow_plaintext =
             self.value("QIM_ALLOW_PLAINTEXT", raw.allow_plaintext.as_deref(), value::boolean);
+        let redis_url = self.url(
+            ["QIM_REDIS_URL", "QIM_REDIS_URL_FILE"],
+            [raw.redis_url.as_deref(), raw.redis_url_file.as_deref()],
+        );
+        let archive_url = self.url(
+            ["QIM_ARCHIVE_URL", "QIM_ARCHIVE_URL_FILE"],
+            [raw.archive_url.as_deref(), raw.archive_url_file.as_deref()],
+        );
         SharedConfig {
             default_history_retention: self.value(
                 "QIM_DEFAULT_HISTORY_RETENTION_DAYS",
@@ -150,19 +191,15 @@ impl<'a> Check<'a> {
                 value::retention_days,
             ),
             hot_window: self.duration("QIM_HOT_WINDOW", raw.hot_window.as_deref(), (HOUR, 90 * DAY)),
-            redis_url: self.url(
-                ["QIM_REDIS_URL", "QIM_REDIS_URL_FILE"],
-                [raw.redis_url.as_deref(), raw.redis_url_file.as_deref()],
-            ),
+            redis_tls: self.redis_tls(raw, &redis_url),
+            redis_url,
             redis_timeout: self.duration(
                 "QIM_REDIS_TIMEOUT",
                 raw.redis_timeout.as_deref(),
                 (millis(50), MINUTE),
             ),
-            archive_url: self.url(
-                ["QIM_ARCHIVE_URL", "QIM_ARCHIVE_URL_FILE"],
-                [raw.archive_url.as_deref(), raw.archive_url_file.as_deref()],
-            ),
+            archive_tls: self.archive_tls(raw, &archive_url),
+            archive_url,
             archive_timeout: self.duration(
                 "QIM_ARCHIVE_TIMEOUT",
                 raw.archive_timeout.as_deref(),
@@ -194,60 +231,13 @@ impl<'a> Check<'a> {
         }
         let problem = match self.environment.file(file_name) {
             Err(error) => format!("{} cannot be read: {error}", shown_path(path)),
-            Ok(content) => match content.parse::<T>() {
+            Ok(content) => match content.trim().parse::<T>() {
                 Ok(url) => return url,
                 Err(error) => format!("the content of {path:?} {}", error.problem()),
             },
         };
         self.fault(file_name, problem);
         self.value(name, None, parse)
-    }
-
-    fn admin_addr(&mut self, raw: &Raw, allow_plaintext: bool) -> SocketAddr {
-        let addr = self.value("QIM_ADMIN_ADDR", raw.admin_addr.as_deref(), value::socket_addr);
-        if !addr.ip().is_loopback() && !allow_plaintext {
-            let problem = format!(
-                "\"{addr}\" is not a loopback address, and this port has no TLS; set QIM_ALLOW_PLAINTEXT=true where \
-                 the network is trusted"
-            );
-            self.fault("QIM_ADMIN_ADDR", problem);
-        }
-        addr
-    }
-
-    fn listen_addr(&mut self, raw: &Raw, allow_plaintext: bool) -> SocketAddr {
-        let addr = self.value("QIM_LISTEN_ADDR", raw.listen_addr.as_deref(), value::socket_addr);
-        let tls_intended = raw.tls_cert_file.is_some() || raw.tls_key_file.is_some();
-        if !addr.ip().is_loopback() && !allow_plaintext && !tls_intended {
-            let problem = format!(
-                "\"{addr}\" is not a loopback address; set QIM_TLS_CERT_FILE and QIM_TLS_KEY_FILE, or \
-                 QIM_ALLOW_PLAINTEXT=true where the network is trusted"
-            );
-            self.fault("QIM_LISTEN_ADDR", problem);
-        }
-        addr
-    }
-
-    fn tls(&mut self, raw: &Raw) -> Option<TlsPaths> {
-        let files = [
-            ("QIM_TLS_CERT_FILE", raw.tls_cert_file.as_deref()),
-            ("QIM_TLS_KEY_FILE", raw.tls_key_file.as_deref()),
-        ];
-        for (name, path) in files {
-            if let (Some(path), Err(error)) = (path, self.environment.file(name)) {
-                self.fault(name, format!("{} cannot be read: {error}", shown_path(path)));
-            }
-        }
-        match files {
-            [(_, Some(cert)), (_, Some(key))] => {
-                Some(TlsPaths { cert_file: cert.into(), key_file: key.into() })
-            }
-            [(_, None), (_, None)] => None,
-            [(set, Some(_)), (missing, None)] | [(missing, None), (set, Some(_))] => {
-                self.fault(missing, format!("is not set, while {set} is; set both or neither"));
-                None
-            }
-        }
     }
 
     fn instance(&mut self, raw: &Raw) -> String {
@@ -268,7 +258,10 @@ fn shards(text: &str) -> Parsed<ShardCount> {
 }
 
 /// A path, quoted; but not what looks like the secret itself in the place of the path to it.
-fn shown_path(path: &str) -> String {
-    let looks_like_content = path.contains("://") || path.contains('@') || path.contains(char::is_control);
+pub(super) fn shown_path(path: &str) -> String {
+    let looks_like_content = path.contains("://")
+        || path.contains('@')
+        || path.contains(char::is_control)
+        || TokenDigest::of_text(path).is_some();
     if looks_like_content { "the value, which is no path,".to_owned() } else { format!("{path:?}") }
 }

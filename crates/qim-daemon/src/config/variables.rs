@@ -101,6 +101,27 @@ pub const VARIABLES: &[Variable] = &[
         meaning: "a file that holds the value of QIM_REDIS_URL, such as a mounted secret",
     },
     Variable {
+        name: "QIM_REDIS_CA_FILE",
+        used_by: Both,
+        default: Unset("the authorities of the system"),
+        reason: "what the system trusts is right for a public name",
+        meaning: "the only authorities to trust for rediss://, PEM",
+    },
+    Variable {
+        name: "QIM_REDIS_CLIENT_CERT_FILE",
+        used_by: Both,
+        default: Unset("no certificate is shown"),
+        reason: "a password is enough for most servers",
+        meaning: "the certificate chain that rediss:// shows, PEM; together with QIM_REDIS_CLIENT_KEY_FILE",
+    },
+    Variable {
+        name: "QIM_REDIS_CLIENT_KEY_FILE",
+        used_by: Both,
+        default: Unset("no certificate is shown"),
+        reason: "a password is enough for most servers",
+        meaning: "the private key of that certificate, PEM; together with QIM_REDIS_CLIENT_CERT_FILE",
+    },
+    Variable {
         name: "QIM_REDIS_TIMEOUT",
         used_by: Both,
         default: Value("2s"),
@@ -113,7 +134,7 @@ pub const VARIABLES: &[Variable] = &[
         default: Value("sqlite:qim-archive.db"),
         reason: "one machine needs no database server",
         meaning: "the archive tier: sqlite:PATH, or \
-                  scylla://[USER:PASSWORD@]HOST[:PORT][,HOST…]/KEYSPACE[?replication_factor=N]",
+                  scylla://[USER:PASSWORD@]HOST[:PORT][,HOST…]/KEYSPACE[?replication_factor=N], scyllas:// for TLS",
     },
     Variable {
         name: "QIM_ARCHIVE_URL_FILE",
@@ -121,6 +142,27 @@ pub const VARIABLES: &[Variable] = &[
         default: Unset("QIM_ARCHIVE_URL counts"),
         reason: "only needed where the URL holds a password",
         meaning: "a file that holds the value of QIM_ARCHIVE_URL, such as a mounted secret",
+    },
+    Variable {
+        name: "QIM_ARCHIVE_CA_FILE",
+        used_by: Both,
+        default: Unset("the authorities of the system"),
+        reason: "what the system trusts is right for a public name",
+        meaning: "the only authorities to trust for scyllas://, PEM",
+    },
+    Variable {
+        name: "QIM_ARCHIVE_CLIENT_CERT_FILE",
+        used_by: Both,
+        default: Unset("no certificate is shown"),
+        reason: "a password is enough for most servers",
+        meaning: "the certificate chain that scyllas:// shows, PEM; together with QIM_ARCHIVE_CLIENT_KEY_FILE",
+    },
+    Variable {
+        name: "QIM_ARCHIVE_CLIENT_KEY_FILE",
+        used_by: Both,
+        default: Unset("no certificate is shown"),
+        reason: "a password is enough for most servers",
+        meaning: "the private key of that certificate, PEM; together with QIM_ARCHIVE_CLIENT_CERT_FILE",
     },
     Variable {
         name: "QIM_ARCHIVE_TIMEOUT",
@@ -200,6 +242,27 @@ pub const VARIABLES: &[Variable] = &[
         meaning: "the private key of the gRPC listener, PEM; together with QIM_TLS_CERT_FILE",
     },
     Variable {
+        name: "QIM_TLS_CLIENT_CA_FILE",
+        used_by: Writer,
+        default: Unset("clients need no certificate"),
+        reason: "tokens say who a client is",
+        meaning: "clients of gRPC need a certificate of one of these authorities, PEM; together with QIM_TLS_CERT_FILE",
+    },
+    Variable {
+        name: "QIM_TOKENS_FILE",
+        used_by: Writer,
+        default: Unset("no tokens: every client may do everything"),
+        reason: "on the loopback of one machine there is nobody to tell apart",
+        meaning: "the file that lists the tokens of clients, a JSON object a line: see docs/security.md",
+    },
+    Variable {
+        name: "QIM_RELOAD_INTERVAL",
+        used_by: Writer,
+        default: Value("10s"),
+        reason: "how long a token that was taken back still works, at the price of reading small files",
+        meaning: "how often QIM_TOKENS_FILE and the files of QIM_TLS_… are looked at for changes: 1s to 1m",
+    },
+    Variable {
         name: "QIM_GC_INTERVAL",
         used_by: Writer,
         default: Value("5s"),
@@ -212,6 +275,35 @@ pub const VARIABLES: &[Variable] = &[
         default: Value("65536"),
         reason: "far above any text; files belong elsewhere",
         meaning: "the largest payload of one message: 1 to 1048576",
+    },
+    Variable {
+        name: "QIM_CONNECTIONS_MAX",
+        used_by: Writer,
+        default: Value("1000"),
+        reason: "many times the gateways of a large system, and below the 1024 open files that a process has by default",
+        meaning: "how many connections of clients there may be; one more is closed at once: 1 to 1000000",
+    },
+    Variable {
+        name: "QIM_CONNECTION_REQUESTS_MAX",
+        used_by: Writer,
+        default: Value("1024"),
+        reason: "as much as one connection gets through anyway",
+        meaning: "how many requests may be under way on one connection; a client waits with more: 1 to 65536",
+    },
+    Variable {
+        name: "QIM_REQUEST_MEMORY_MAX",
+        used_by: Writer,
+        default: Value("268435456"),
+        reason: "a quarter of it, which one connection may have, takes eight of the largest requests at once",
+        meaning: "how many bytes requests under way may take, and answers that nobody takes, a quarter of it on one \
+                  connection; more is refused: 67108864 to 4294967295",
+    },
+    Variable {
+        name: "QIM_KEEPALIVE",
+        used_by: Writer,
+        default: Value("30s"),
+        reason: "a client that vanished without a word is noticed within a minute",
+        meaning: "after how long without a word a client is asked whether it is there, for 20 s: 1s to 10m",
     },
     Variable {
         name: "QIM_COMPRESSION",

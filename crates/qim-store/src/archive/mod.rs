@@ -12,7 +12,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use qim_core::{ArchiveUrl, ClientIdHash, CodecError, ConversationKey, Record, StoredMessage, UnixMillis};
+use qim_core::{
+    ArchiveUrl, ClientIdHash, ClientTls, CodecError, ConversationKey, EncodedRecord, PayloadForm, Record,
+    UnixMillis,
+};
 
 pub use cql::ScyllaArchive;
 pub use dictionaries::{DictionaryMark, DictionaryStore};
@@ -31,35 +34,35 @@ pub const CLIENT_ID_RETENTION: Duration = Duration::from_secs(90 * 24 * 60 * 60)
 
 /// How a store is used, whichever it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ArchiveOptions {
+pub struct ArchiveOptions<'a> {
     /// The longest that one call takes (`QIM_ARCHIVE_TIMEOUT`).
     pub timeout: Duration,
+    /// How connections are secured, where the URL says that they are; `None`: as the system sees fit.
+    pub tls: Option<&'a ClientTls>,
 }
 
-impl Default for ArchiveOptions {
+impl Default for ArchiveOptions<'_> {
     /// Five seconds: longer than a healthy archive ever takes, and short enough for a caller to wait.
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(5) }
+        Self { timeout: Duration::from_secs(5), tls: None }
     }
 }
 
 /// The archive that `url` names. Does not connect yet: see [`ArchiveStore::prepare`].
-pub fn open(url: &ArchiveUrl, options: ArchiveOptions) -> Result<Arc<dyn ArchiveStore>, ArchiveError> {
+pub fn open(url: &ArchiveUrl, options: ArchiveOptions<'_>) -> Result<Arc<dyn ArchiveStore>, ArchiveError> {
     Ok(match url {
         ArchiveUrl::Scylla(url) => Arc::new(ScyllaArchive::open(url, options)?),
         ArchiveUrl::Sqlite(path) => Arc::new(SqliteArchive::open(path, options)),
     })
 }
 
-/// A record as the hot tier gave it: decoded, but for its payload, and in the encoding that both tiers store.
+/// A record as the hot tier gave it, in the encoding that both tiers store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredRecord {
     /// Its place in the conversation.
     pub seq: u64,
-    /// What [`qim_core::codec::decode`] makes of `encoded`.
-    pub message: StoredMessage,
-    /// What is stored.
-    pub encoded: Bytes,
+    /// All of it. The payload was not opened.
+    pub encoded: EncodedRecord,
 }
 
 /// What a [`ArchiveStore::put`] did.
@@ -181,8 +184,8 @@ pub struct MaintenanceReport {
 /// Why the archive did not do what it was asked.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ArchiveError {
-    /// It cannot be reached, is overloaded, or did not answer in time: whether the act happened is unknown. Try again
-    /// later.
+    /// It cannot be reached, is overloaded, did not answer in time, or its disk is full or fails: whether the act
+    /// happened is unknown. Try again later.
     #[error("the archive is unavailable: {0}")]
     Unavailable(String),
     /// There is another record under this seq of this conversation. Nothing was changed. Stop: somebody has to look.
@@ -207,7 +210,7 @@ pub enum ArchiveError {
         /// The newest version this program knows.
         known: u32,
     },
-    /// It answers, and refuses: wrong password, missing right, full disk, a statement it does not take. Trying again
+    /// It answers, and refuses: wrong password, missing right, a statement it does not take. Trying again
     /// helps only after somebody acted.
     #[error("the archive refuses: {0}")]
     Refused(String),
@@ -288,6 +291,16 @@ pub trait ArchiveStore: DictionaryStore {
         Ok(rows.into_iter().map(mark).collect())
     }
 
+    /// The marks of the unexpired rows of these records of one put, in a range at most 512 wide. They are looked for
+    /// where that put has written them, and not by the way that a reader takes to them: [`Self::marks`] goes that way,
+    /// before anything is trimmed.
+    async fn marks_of(
+        &self,
+        conversation: &ConversationKey,
+        records: &[StoredRecord],
+        now: UnixMillis,
+    ) -> Result<Vec<RowMark>, ArchiveError>;
+
     /// Up to `limit` (1..=500) unexpired records of the range, from the end that `direction` names, and no more than
     /// about 3 MiB of them (but at least one). Damaged rows count towards `limit`. A page may hold fewer, or none, and
     /// still say where the rest begins: only a bounded number of expired rows is looked at.
@@ -301,17 +314,15 @@ pub trait ArchiveStore: DictionaryStore {
     ) -> Result<ArchivePage, ArchiveError>;
 
     /// [`Self::read`] of a range into which nothing is put any more, as below the floor of the hot tier: what an earlier
-    /// such read learned of it may stand for another look.
+    /// such read learned of it may stand for another look. Payloads come as the reader takes them.
     async fn read_settled(
         &self,
         conversation: &ConversationKey,
         range: SeqRange,
         direction: Direction,
-        limit: usize,
+        (limit, form): (usize, PayloadForm),
         now: UnixMillis,
-    ) -> Result<ArchivePage, ArchiveError> {
-        self.read(conversation, range, direction, limit, now).await
-    }
+    ) -> Result<ArchivePage, ArchiveError>;
 
     /// The lowest unexpired record of the range; `None` when there is none.
     async fn earliest(

@@ -52,7 +52,30 @@ impl RedisMessageStore {
         due: UnixMillis,
         limit: usize,
     ) -> Result<Vec<ConversationKey>, HotError> {
-        self.indexed(&ShardKeys(shard).unarchived(), due, limit).await
+        self.indexed(&ShardKeys(shard).unarchived(), upto(due), limit).await
+    }
+
+    /// Conversations of a shard that are entered as due later than `limit_at`, and not because they were set aside: by a
+    /// writer whose clock was ahead. Whoever waited for their time would leave them without a copy for as long as that
+    /// clock was wrong.
+    pub async fn unarchived_ahead(
+        &self,
+        shard: u16,
+        limit_at: UnixMillis,
+        limit: usize,
+    ) -> Result<Vec<ConversationKey>, HotError> {
+        let keys = ShardKeys(shard);
+        let range = (format!("({limit_at}"), "+inf".to_owned());
+        let ahead = self.indexed(&keys.unarchived(), range, limit).await?;
+        let mut left = Vec::with_capacity(ahead.len());
+        for conversation in ahead {
+            let field = format!("{}\0", self.keys(&conversation).id);
+            let mut is_aside = redis::cmd("HEXISTS");
+            if !self.connection.command::<bool>(is_aside.arg(keys.set_aside()).arg(field)).await? {
+                left.push(conversation);
+            }
+        }
+        Ok(left)
     }
 
     /// Conversations of a shard whose first record was created at or before `cutoff`, the oldest first.
@@ -62,17 +85,17 @@ impl RedisMessageStore {
         cutoff: UnixMillis,
         limit: usize,
     ) -> Result<Vec<ConversationKey>, HotError> {
-        self.indexed(&ShardKeys(shard).trim(), cutoff, limit).await
+        self.indexed(&ShardKeys(shard).trim(), upto(cutoff), limit).await
     }
 
     async fn indexed(
         &self,
         key: &str,
-        upto: UnixMillis,
+        (from, to): (String, String),
         limit: usize,
     ) -> Result<Vec<ConversationKey>, HotError> {
         let mut range = redis::cmd("ZRANGE");
-        range.arg(key).arg("-inf").arg(upto.get()).arg("BYSCORE").arg("LIMIT").arg(0).arg(limit);
+        range.arg(key).arg(from).arg(to).arg("BYSCORE").arg("LIMIT").arg(0).arg(limit);
         let members: Vec<Vec<u8>> = self.connection.command(&range).await?;
         let mut conversations = Vec::with_capacity(members.len());
         for member in members {
@@ -97,7 +120,7 @@ impl RedisMessageStore {
     ) -> Result<MarkOutcome, HotError> {
         let keys = self.keys(conversation);
         let shard = keys.shard;
-        let mut call = self.scripts.mark_archived.prepare_invoke();
+        let mut call = self.scripts.mark_archived.call();
         call.key(keys.records()).key(shard.unarchived()).key(shard.stats());
         call.key(shard.lease()).key(shard.trim()).key(shard.set_aside()).key(shard.idle());
         call.arg(&keys.id).arg(&fence.token).arg(mark);
@@ -118,9 +141,10 @@ impl RedisMessageStore {
     ) -> Result<TrimOutcome, HotError> {
         let keys = self.keys(conversation);
         let shard = keys.shard;
-        let mut call = self.scripts.trim_hot_history.prepare_invoke();
+        let mut call = self.scripts.trim_hot_history.call();
         call.key(keys.records()).key(keys.fingerprints()).key(shard.gc()).key(shard.unarchived());
         call.key(shard.trim()).key(shard.stats()).key(shard.lease()).key(shard.idle());
+        call.key(self.connection.guard(shard));
         call.arg(&keys.id).arg(&fence.token).arg(now.get()).arg(request.cutoff.get());
         call.arg(request.upto).arg(request.floor).arg(request.retry_at.get());
         let reply = self.connection.script(&call).await?;
@@ -145,7 +169,7 @@ impl RedisMessageStore {
     ) -> Result<(), HotError> {
         let keys = self.keys(conversation);
         let shard = keys.shard;
-        let mut call = self.scripts.set_aside_conversation.prepare_invoke();
+        let mut call = self.scripts.set_aside_conversation.call();
         call.key(shard.set_aside()).key(shard.unarchived()).key(shard.trim()).key(shard.lease());
         call.arg(&keys.id).arg(&fence.token).arg(now.get()).arg(copy_at.get()).arg(reason).arg(trim_at.get());
         match self.connection.script::<u64>(&call).await? {
@@ -166,6 +190,11 @@ impl RedisMessageStore {
         let field = format!("{}\0{seq}", keys.id);
         self.note(&keys.shard.set_aside(), field, &format!("{now} read {reason}")).await
     }
+}
+
+/// All scores up to this one.
+fn upto(time: UnixMillis) -> (String, String) {
+    ("-inf".to_owned(), time.to_string())
 }
 
 /// The numbers behind `ok` or `floor`.

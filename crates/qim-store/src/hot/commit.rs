@@ -7,7 +7,7 @@ use qim_core::{ConversationKey, Decompressor, Message, RetentionClass, StoredPay
 use redis::Value;
 
 use super::fingerprint::Fingerprint;
-use super::group::{EncodedMessage, Job};
+use super::group::{EncodedMessage, Job, push_spec};
 use super::pieces::stub_for;
 use super::{HotError, HotValue, RedisMessageStore, SCRIPT_RECORDS_MAX, corrupt};
 
@@ -203,13 +203,13 @@ impl RedisMessageStore {
         let mut first: HashMap<(&str, &str), usize> = HashMap::with_capacity(drafts.len());
         let (mut pending, mut repeats) = (Vec::with_capacity(drafts.len()), Vec::new());
         for (index, draft) in drafts.iter().enumerate() {
-            match first.get(&draft.identity()) {
-                None => {
-                    first.insert(draft.identity(), index);
-                    pending.push(self.pending(conversation, index, draft));
-                }
-                Some(&original) if draft.body() == drafts[original].body() => repeats.push((index, original)),
-                Some(_) => return Err(CommitError::AlreadyExists { index, seq: 0 }),
+            let original = *first.entry(draft.identity()).or_insert(index);
+            if original == index {
+                pending.push(self.pending(conversation, index, draft));
+            } else if draft.body() == drafts[original].body() {
+                repeats.push((index, original));
+            } else {
+                return Err(CommitError::AlreadyExists { index, seq: 0 });
             }
         }
         Ok((pending, repeats))
@@ -237,6 +237,22 @@ impl RedisMessageStore {
         now: UnixMillis,
         floor: Option<u64>,
     ) -> Result<Reply, CommitError> {
+        let reply = self.submit(self.job(conversation, pending, now, floor)).await;
+        match reply.map_err(CommitError::from).and_then(|reply| parse_reply(conversation, reply)) {
+            Err(CommitError::Hot(HotError::OutOfMemory)) => {
+                self.find_committed(conversation, self.job(conversation, pending, now, floor)).await
+            }
+            reply => reply,
+        }
+    }
+
+    fn job(
+        &self,
+        conversation: &ConversationKey,
+        pending: &[Pending<'_>],
+        now: UnixMillis,
+        floor: Option<u64>,
+    ) -> Job {
         let encoded = pending.iter().map(|pending| {
             let record = codec::encode(conversation, pending.fields());
             EncodedMessage {
@@ -246,9 +262,27 @@ impl RedisMessageStore {
                 record,
             }
         });
-        let job = Job { keys: self.keys(conversation), now, floor, messages: encoded.collect() };
-        let reply = self.submit(job).await?;
-        parse_reply(conversation, reply)
+        Job { keys: self.keys(conversation), now, floor, messages: encoded.collect() }
+    }
+
+    /// At the memory limit: a job whose messages were all committed before is answered, and changes nothing; any other is
+    /// refused.
+    async fn find_committed(&self, conversation: &ConversationKey, job: Job) -> Result<Reply, CommitError> {
+        let lineage = self.current_lineage(self.lane_of(job.keys.shard)).await?;
+        let mut call = self.scripts.find_committed.call();
+        call.key(job.keys.records()).key(job.keys.shard.idle());
+        let mut spec = Vec::new();
+        push_spec(&mut spec, None, job.messages.iter());
+        call.arg(&job.keys.id).arg(spec);
+        for message in &job.messages {
+            call.arg(message.in_place());
+        }
+        let reply = self.connection.script(&call).await?;
+        self.pass_barrier(&lineage).await?;
+        match parse_reply(conversation, reply)? {
+            Reply::Known(known) if known.len() == job.messages.len() => Ok(Reply::Known(known)),
+            _ => Err(HotError::OutOfMemory.into()),
+        }
     }
 
     /// With what is in pieces; `None` where that was removed meanwhile: then the script has another answer.
@@ -299,7 +333,7 @@ fn settle_known(
             continue;
         };
         let found = match value {
-            HotValue::Record(found) => found.message.open(decompressor).ok(),
+            HotValue::Record(found) => found.encoded.message().open(decompressor).ok(),
             HotValue::Collected { .. } | HotValue::Damaged { .. } => None,
         };
         let Some(found) = found else {

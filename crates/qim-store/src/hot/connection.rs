@@ -1,18 +1,26 @@
-use std::sync::Arc;
 use std::time::Duration;
 
-use qim_core::RedisUrl;
+use qim_core::{ClientTls, RedisUrl};
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{
-    Client, Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline, RedisFuture, Script,
-    ScriptInvocation, ServerErrorKind, Value,
+    Client, ClientTlsConfig, Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline, RedisFuture,
+    RedisResult, ServerErrorKind, TlsCertificates, Value,
 };
-use tokio::sync::OnceCell;
 
 use super::HotError;
+use super::cluster::{Cluster, is_silence};
+use super::keys::ShardKeys;
+use super::script::{Script, ScriptCall};
+
+/// A cluster's answers that end by themselves (a fail-over, a slot that moves) are waited out this long in between. With the
+/// client's own 1.3 s most calls would reach their deadline.
+const CLUSTER_RETRY_MS: (u64, u64) = (20, 200);
+
+/// How many deadlines of a call a cluster may be silent before it is connected to anew.
+const SILENCE_DEADLINES: u32 = 2;
 
 /// One server or a cluster. Connects on the first call and again after it was lost; every call has a deadline.
 #[derive(Clone)]
@@ -24,61 +32,71 @@ pub(super) struct Connection {
 #[derive(Clone)]
 enum Target {
     Single(ConnectionManager),
-    Cluster { client: Arc<ClusterClient>, connection: Arc<OnceCell<ClusterConnection>> },
+    Cluster(Cluster),
 }
 
 impl Connection {
-    pub(super) fn open(url: &RedisUrl, timeout: Duration) -> Result<Self, HotError> {
+    pub(super) fn open(url: &RedisUrl, tls: &ClientTls, timeout: Duration) -> Result<Self, HotError> {
+        let certificates = || url.is_tls().then(|| certificates(tls));
         let target = match url {
             RedisUrl::Single(url) => {
                 let info = url.as_str().into_connection_info()?.set_tcp_settings(tcp_settings(timeout));
+                // The name of the library is of no use to anybody, and to say it takes one more right.
+                let settings = info.redis_settings().clone().set_skip_set_lib_name();
+                let info = info.set_redis_settings(settings);
                 let config = ConnectionManagerConfig::new()
                     .set_connection_timeout(Some(timeout))
                     .set_response_timeout(Some(timeout))
                     .set_min_delay(Duration::from_millis(20))
                     .set_max_delay(Duration::from_millis(500));
-                Target::Single(ConnectionManager::new_lazy_with_config(Client::open(info)?, config)?)
+                let client = match certificates() {
+                    Some(certificates) => Client::build_with_tls(info, certificates)?,
+                    None => Client::open(info)?,
+                };
+                Target::Single(ConnectionManager::new_lazy_with_config(client, config)?)
             }
             RedisUrl::Cluster(nodes) => {
-                let client = ClusterClient::builder(nodes.iter().map(String::as_str))
+                let mut builder = ClusterClient::builder(nodes.iter().map(String::as_str))
                     .connection_timeout(timeout)
                     .response_timeout(timeout)
-                    .tcp_settings(tcp_settings(timeout))
-                    .build()?;
-                Target::Cluster { client: Arc::new(client), connection: Arc::new(OnceCell::new()) }
+                    .min_retry_wait(CLUSTER_RETRY_MS.0)
+                    .max_retry_wait(CLUSTER_RETRY_MS.1)
+                    .tcp_settings(tcp_settings(timeout));
+                if let Some(certificates) = certificates() {
+                    builder = builder.certs(certificates);
+                }
+                Target::Cluster(Cluster::new(builder.build()?, timeout * SILENCE_DEADLINES))
             }
         };
         Ok(Self { target, deadline: timeout })
     }
 
     pub(super) fn is_cluster(&self) -> bool {
-        matches!(self.target, Target::Cluster { .. })
+        matches!(self.target, Target::Cluster(_))
     }
 
-    pub(super) async fn script<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, HotError> {
-        self.with_deadline(async {
-            let mut live = self.live().await?;
-            Ok(call.invoke_async(&mut live).await?)
-        })
-        .await
+    /// The key that a call on a cluster has to have behind its others where the script takes keys that it was not given,
+    /// so that it runs whole or not at all while its slot moves (`lua/slot_guard.lua`).
+    pub(super) fn guard(&self, shard: ShardKeys) -> Option<String> {
+        self.is_cluster().then(|| shard.guard())
+    }
+
+    pub(super) async fn script<T: FromRedisValue>(&self, call: &ScriptCall<'_>) -> Result<T, HotError> {
+        self.evalsha(call.script, &call.evalsha()).await
     }
 
     /// A call of the script that was written as a command (`EVALSHA`, the hash, the number of keys, ...): for calls with
-    /// many arguments, which [`ScriptInvocation`] would hold one by one.
+    /// many arguments, which [`ScriptCall`] would hold one by one.
     pub(super) async fn evalsha<T: FromRedisValue>(
         &self,
         script: &Script,
         call: &Cmd,
     ) -> Result<T, HotError> {
-        self.with_deadline(async {
-            let mut live = self.live().await?;
-            match call.query_async(&mut live).await {
-                Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                    script.load_async(&mut live).await?;
-                    Ok(call.query_async(&mut live).await?)
-                }
-                result => Ok(result?),
+        self.with_deadline(async |mut live| match call.query_async(&mut live).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                script.eval(call).query_async(&mut live).await
             }
+            result => result,
         })
         .await
     }
@@ -90,14 +108,15 @@ impl Connection {
         call: &Cmd,
         then: &Cmd,
     ) -> Result<T, HotError> {
-        let mut both = redis::pipe();
-        both.add_command(call.clone()).ignore().add_command(then.clone());
-        self.with_deadline(async {
-            let mut live = self.live().await?;
-            let (reply,) = match both.query_async(&mut live).await {
+        let both = |call: &Cmd| {
+            let mut both = redis::pipe();
+            both.add_command(call.clone()).ignore().add_command(then.clone());
+            both
+        };
+        self.with_deadline(async |mut live| {
+            let (reply,) = match both(call).query_async(&mut live).await {
                 Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                    script.load_async(&mut live).await?;
-                    both.query_async(&mut live).await?
+                    both(&script.eval(call)).query_async(&mut live).await?
                 }
                 result => result?,
             };
@@ -107,9 +126,29 @@ impl Connection {
     }
 
     pub(super) async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, HotError> {
-        self.with_deadline(async {
-            let mut live = self.live().await?;
-            Ok(command.query_async(&mut live).await?)
+        self.with_deadline(async |mut live| command.query_async(&mut live).await).await
+    }
+
+    /// The replies to a command and to a script, in one round trip. Each may be an error of the server's.
+    pub(super) async fn command_and_script(
+        &self,
+        command: Cmd,
+        call: &ScriptCall<'_>,
+    ) -> Result<(Value, Value), HotError> {
+        let evalsha = call.evalsha();
+        if self.is_cluster() {
+            // Its pipelines do not follow a slot that moves, as single calls do.
+            return futures::try_join!(self.command(&command), self.evalsha(call.script, &evalsha));
+        }
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.add_command(command).add_command(evalsha.clone()).ignore_errors();
+        self.with_deadline(async |mut live| {
+            let (first, second): (Value, Value) = pipeline.query_async(&mut live).await?;
+            if matches!(&second, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
+            {
+                return Ok((first, call.script.eval(&evalsha).query_async(&mut live).await?));
+            }
+            Ok((first, second))
         })
         .await
     }
@@ -128,20 +167,31 @@ impl Connection {
         Ok(texts.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
     }
 
-    async fn live(&self) -> Result<Live, HotError> {
-        Ok(match &self.target {
-            Target::Single(connection) => Live::Single(connection.clone()),
-            Target::Cluster { client, connection } => {
-                Live::Cluster(connection.get_or_try_init(|| client.get_async_connection()).await?.clone())
+    async fn with_deadline<T>(&self, call: impl AsyncFnOnce(Live) -> RedisResult<T>) -> Result<T, HotError> {
+        match &self.target {
+            Target::Single(connection) => {
+                let call = call(Live::Single(connection.clone()));
+                match tokio::time::timeout(self.deadline, call).await {
+                    Ok(result) => Ok(result?),
+                    Err(_) => Err(self.too_late()),
+                }
             }
-        })
+            Target::Cluster(cluster) => {
+                let attachment = cluster.attachment();
+                let call = async { call(Live::Cluster(cluster.connection(&attachment).await?)).await };
+                let result = tokio::time::timeout(self.deadline, call).await;
+                match &result {
+                    Err(_) => cluster.heard_nothing(&attachment),
+                    Ok(Err(error)) if is_silence(error) => cluster.heard_nothing(&attachment),
+                    Ok(_) => Cluster::heard(&attachment),
+                }
+                result.map_or_else(|_| Err(self.too_late()), |result| Ok(result?))
+            }
+        }
     }
 
-    async fn with_deadline<T>(&self, call: impl Future<Output = Result<T, HotError>>) -> Result<T, HotError> {
-        match tokio::time::timeout(self.deadline, call).await {
-            Ok(result) => result,
-            Err(_) => Err(HotError::Unavailable(format!("no answer within {:?}", self.deadline))),
-        }
+    fn too_late(&self) -> HotError {
+        HotError::Unavailable(format!("no answer within {:?}", self.deadline))
     }
 }
 
@@ -155,6 +205,16 @@ fn texts(reply: Value) -> Vec<String> {
             pairs.into_iter().flat_map(|(key, value)| [texts(key), texts(value)].concat()).collect()
         }
         _ => Vec::new(),
+    }
+}
+
+fn certificates(tls: &ClientTls) -> TlsCertificates {
+    let bytes = |pem: &String| pem.clone().into_bytes();
+    let identity = tls.identity.as_ref();
+    TlsCertificates {
+        client_tls: identity
+            .map(|own| ClientTlsConfig { client_cert: bytes(&own.cert), client_key: bytes(&own.key) }),
+        root_cert: tls.ca.as_ref().map(bytes),
     }
 }
 

@@ -80,8 +80,8 @@ impl RedisMessageStore {
 
     /// A number for a new dictionary, above this one and all that were ever given.
     pub async fn reserve_dictionary(&self, above: u32) -> Result<u32, HotError> {
-        let mut call = self.scripts.reserve_dictionary.key(DICTIONARIES);
-        self.connection.script(call.arg(above)).await
+        let mut call = self.scripts.reserve_dictionary.call();
+        self.connection.script(call.key(DICTIONARIES).arg(above)).await
     }
 
     /// Puts a dictionary there that the archive has; one that is there stays. It is kept until this date at least.
@@ -100,14 +100,14 @@ impl RedisMessageStore {
 
     /// Keeps a dictionary until this date at least; `false` where it cannot be kept.
     pub async fn raise_dictionary(&self, id: u32, needed_until: UnixMillis) -> Result<bool, HotError> {
-        let mut call = self.scripts.raise_dictionary.key(DICTIONARIES);
-        self.connection.script(call.arg(id).arg(needed_until.get())).await
+        let mut call = self.scripts.raise_dictionary.call();
+        self.connection.script(call.key(DICTIONARIES).arg(id).arg(needed_until.get())).await
     }
 
     /// Says that a dictionary is about to be deleted; `false` where records have needed it since `before`.
     pub async fn retire_dictionary(&self, id: u32, before: UnixMillis) -> Result<bool, HotError> {
-        let mut call = self.scripts.retire_dictionary.key(DICTIONARIES);
-        self.connection.script(call.arg(id).arg(before.get())).await
+        let mut call = self.scripts.retire_dictionary.call();
+        self.connection.script(call.key(DICTIONARIES).arg(id).arg(before.get())).await
     }
 
     /// Deletes a dictionary that was retired.
@@ -187,7 +187,7 @@ impl RedisMessageStore {
         values: impl Iterator<Item = &'a HotValue>,
     ) -> Result<(), HotError> {
         let needed = |value: &HotValue| match value {
-            HotValue::Record(record) => record.message.payload.dictionary(),
+            HotValue::Record(record) => record.encoded.dictionary(),
             HotValue::Collected { .. } | HotValue::Damaged { .. } => None,
         };
         for id in values.filter_map(needed).collect::<BTreeSet<_>>() {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use qim_core::{CommitDurability, RedisUrl};
+use qim_core::{ClientTls, CommitDurability, RedisUrl};
 use redis::{Cmd, Value};
 use tokio::sync::oneshot;
 
@@ -58,8 +58,8 @@ pub(super) struct ServerFacts<'a> {
 
 impl Durability {
     /// Promises nothing beyond Redis' memory.
-    pub(super) fn open(url: &RedisUrl, timeout: Duration) -> Result<Self, HotError> {
-        Ok(Self::new(CommitDurability::Memory, Connection::open(url, timeout)?, timeout))
+    pub(super) fn open(url: &RedisUrl, tls: &ClientTls, timeout: Duration) -> Result<Self, HotError> {
+        Ok(Self::new(CommitDurability::Memory, Connection::open(url, tls, timeout)?, timeout))
     }
 
     pub(super) fn with_mode(&self, mode: CommitDurability) -> Self {
@@ -170,7 +170,7 @@ impl RedisMessageStore {
         let Durability { connection, timeout, .. } = &*self.durability;
         let script = &self.scripts.pass_barrier;
         let mut write = Cmd::new();
-        write.arg("EVALSHA").arg(script.get_hash()).arg(2);
+        write.arg("EVALSHA").arg(script.hash()).arg(2);
         write.arg(Lane::Server.lineage()).arg(BARRIER).arg(lineage);
         // Its answer comes before the connection gives up.
         let millis = u64::try_from(timeout.as_millis() * 3 / 4).unwrap_or(u64::MAX).max(1);

@@ -43,13 +43,30 @@ impl GcReport {
     }
 }
 
+/// Expired records of one shard: at most a batch.
+#[derive(Debug)]
+pub struct Due {
+    shard: ShardKeys,
+    members: Vec<Vec<u8>>,
+}
+
 impl RedisMessageStore {
     /// Collects one batch of a shard's records that are due at `now`. One bad entry never stops the rest (SPEC A17).
     pub async fn collect_expired(&self, shard: u16, now: UnixMillis) -> Result<GcReport, HotError> {
+        self.collect_due(self.due(shard, now).await?, now).await
+    }
+
+    /// Which of a shard's records are due at `now`: one small command where none is.
+    pub async fn due(&self, shard: u16, now: UnixMillis) -> Result<Due, HotError> {
         let shard = ShardKeys(shard);
         let mut due = redis::cmd("ZRANGE");
         due.arg(shard.gc()).arg("-inf").arg(now.get()).arg("BYSCORE").arg("LIMIT").arg(0).arg(BATCH);
-        let members: Vec<Vec<u8>> = self.connection.command(&due).await?;
+        Ok(Due { shard, members: self.connection.command(&due).await? })
+    }
+
+    /// Collects what [`Self::due`] found at `now`, or may have been collected by another since.
+    pub async fn collect_due(&self, due: Due, now: UnixMillis) -> Result<GcReport, HotError> {
+        let Due { shard, members } = due;
         let more = members.len() == BATCH;
         let mut report = GcReport { more, ..GcReport::default() };
         let mut conversations: BTreeMap<String, Vec<u64>> = BTreeMap::new();
@@ -66,12 +83,13 @@ impl RedisMessageStore {
     }
 
     async fn collect(&self, shard: ShardKeys, group: Group, now: UnixMillis) -> Result<GcReport, HotError> {
-        let mut call = self.scripts.gc_history_record.prepare_invoke();
+        let mut call = self.scripts.gc_history_record.call();
         call.key(shard.gc()).key(shard.set_aside()).key(shard.stats()).key(shard.idle());
         call.arg(now.get());
         for (keys, seqs) in &group {
             call.key(keys.records()).arg(&keys.id).arg(seqs.len()).arg(seqs);
         }
+        call.key(self.connection.guard(shard));
         let results: Vec<i64> = self.connection.script(&call).await?;
         let mut report = GcReport::default();
         let entries = group.iter().flat_map(|(keys, seqs)| seqs.iter().map(move |seq| (keys, seq)));

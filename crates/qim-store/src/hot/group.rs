@@ -21,6 +21,9 @@ use super::{HotError, RedisMessageStore, SCRIPT_RECORDS_MAX};
 const MESSAGES_MAX: usize = SCRIPT_RECORDS_MAX;
 /// A call with more is split, so that one does not hold up all others.
 const BYTES_MAX: usize = 1024 * 1024;
+/// What may wait in a lane: minutes of work for Redis. Whoever comes then is told at once, and not after all of it.
+const WAITING_MAX: usize = 65_536;
+const WAITING_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// What one conversation commits: the arguments of `commit_messages.lua` for it.
 pub(super) struct Job {
@@ -46,13 +49,23 @@ impl EncodedMessage {
     }
 }
 
-/// Adds messages of one conversation to a call: a batch in `appending.lua`.
+impl Job {
+    /// Of its records.
+    fn bytes(&self) -> usize {
+        self.messages.iter().map(|message| message.record.len()).sum()
+    }
+}
+
+/// Adds messages of one conversation to a call: a batch in `appending.lua`. `spec` is room for it.
 pub(super) fn add_batch<'a>(
     call: &mut Cmd,
+    spec: &mut Vec<u8>,
     floor: Option<u64>,
     messages: impl Iterator<Item = &'a EncodedMessage> + Clone,
 ) {
-    call.arg(spec(floor, messages.clone()));
+    spec.clear();
+    push_spec(spec, floor, messages.clone());
+    call.arg(&*spec);
     for message in messages.clone() {
         call.arg(message.in_place());
     }
@@ -66,14 +79,17 @@ fn in_pieces<'a>(messages: impl Iterator<Item = &'a EncodedMessage>) -> impl Ite
     messages.filter(|message| message.stub.is_some()).flat_map(|message| pieces(&message.record))
 }
 
-/// All but the records: `SPEC` in `appending.lua`.
-fn spec<'a>(floor: Option<u64>, messages: impl Iterator<Item = &'a EncodedMessage> + Clone) -> Vec<u8> {
+/// Appends all but the records: `SPEC` in `appending.lua`.
+pub(super) fn push_spec<'a>(
+    spec: &mut Vec<u8>,
+    floor: Option<u64>,
+    messages: impl Iterator<Item = &'a EncodedMessage> + Clone,
+) {
     let count = messages.clone().count();
-    let mut spec = Vec::with_capacity(11 + 16 * count);
     spec.extend_from_slice(&u16::try_from(count).expect("at most 512 messages").to_be_bytes());
     let pieces = u32::try_from(in_pieces(messages.clone()).count()).expect("at most 512 messages");
     spec.extend_from_slice(&pieces.to_be_bytes()[1..]);
-    push_u48(&mut spec, floor.unwrap_or(0));
+    push_u48(spec, floor.unwrap_or(0));
     for message in messages.clone() {
         spec.extend_from_slice(message.fingerprint.hint());
     }
@@ -82,10 +98,9 @@ fn spec<'a>(floor: Option<u64>, messages: impl Iterator<Item = &'a EncodedMessag
     }
     if messages.clone().any(|message| message.collect_at.is_some()) {
         for message in messages {
-            push_u48(&mut spec, message.collect_at.map_or(0, UnixMillis::get));
+            push_u48(spec, message.collect_at.map_or(0, UnixMillis::get));
         }
     }
-    spec
 }
 
 /// Floors and dates are below 2^48.
@@ -104,6 +119,25 @@ struct Waiting {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
+    /// Of records that wait.
+    bytes: usize,
+}
+
+impl Queue {
+    fn push(&mut self, waiting: Waiting) {
+        self.bytes += waiting.job.bytes();
+        self.waiting.push_back(waiting);
+    }
+
+    fn pop(&mut self) -> Option<Waiting> {
+        let waiting = self.waiting.pop_front()?;
+        self.bytes -= waiting.job.bytes();
+        Some(waiting)
+    }
+
+    fn is_full(&self) -> bool {
+        self.waiting.len() >= WAITING_MAX || self.bytes >= WAITING_BYTES_MAX
+    }
 }
 
 /// Collects jobs into calls. Clones share the queues.
@@ -120,7 +154,11 @@ impl RedisMessageStore {
         let starts_a_call = {
             let mut queues = self.group.queues.lock().unwrap_or_else(PoisonError::into_inner);
             let starts_a_call = !queues.contains_key(&lane);
-            queues.entry(lane).or_default().waiting.push_back(Waiting { job, answer });
+            let queue = queues.entry(lane).or_default();
+            if queue.is_full() {
+                return Err(HotError::Unavailable("too many commits wait; nothing was done".into()));
+            }
+            queue.push(Waiting { job, answer });
             starts_a_call
         };
         if starts_a_call {
@@ -187,13 +225,18 @@ impl RedisMessageStore {
         let script = &self.scripts.commit_messages;
         let (messages, bytes) = size(group.iter().map(|waiting| &waiting.job));
         let mut call = Cmd::with_capacity(6 + 2 * group.len() + messages, bytes + 128 * (group.len() + 1));
-        call.arg("EVALSHA").arg(script.get_hash()).arg(1 + group.len()).arg(lane.lineage());
+        // On a cluster all are of one shard.
+        let guard = self.connection.guard(group[0].job.keys.shard);
+        let keys = 1 + group.len() + usize::from(guard.is_some());
+        call.arg("EVALSHA").arg(script.hash()).arg(keys).arg(lane.lineage());
         for Waiting { job, .. } in group {
             call.arg(job.keys.records());
         }
+        call.arg(guard);
         call.arg(now.get()).arg(&*lineage.text);
+        let mut spec = Vec::new();
         for Waiting { job, .. } in group {
-            add_batch(&mut call, job.floor, job.messages.iter());
+            add_batch(&mut call, &mut spec, job.floor, job.messages.iter());
         }
         self.connection.evalsha(script, &call).await
     }
@@ -223,7 +266,7 @@ impl GroupCommit {
             if !group.is_empty() && (messages > MESSAGES_MAX || bytes > BYTES_MAX) {
                 break;
             }
-            group.extend(queue.waiting.pop_front());
+            group.extend(queue.pop());
         }
         if group.is_empty() {
             queues.remove(&lane);
@@ -241,8 +284,5 @@ fn answer_all(group: Vec<Waiting>, error: &HotError) {
 
 /// Messages, and bytes of records.
 fn size<'a>(jobs: impl Iterator<Item = &'a Job>) -> (usize, usize) {
-    jobs.fold((0, 0), |(messages, bytes), job| {
-        let records = job.messages.iter().map(|message| message.record.len()).sum::<usize>();
-        (messages + job.messages.len(), bytes + records)
-    })
+    jobs.fold((0, 0), |(messages, bytes), job| (messages + job.messages.len(), bytes + job.bytes()))
 }

@@ -1,6 +1,8 @@
 //! The names of everything qim keeps in Redis. All keys of a conversation carry the hash tag of its shard, so that
 //! they live on one node of a cluster.
 
+use std::fmt::Display;
+
 use qim_core::{ConversationKey, ShardCount};
 
 /// The deployment's own facts, which belong to no shard.
@@ -98,6 +100,16 @@ impl ShardKeys {
         self.named("lease")
     }
 
+    /// Which writer collects this shard and those after it now.
+    pub(super) fn collector(self) -> String {
+        self.named("collector")
+    }
+
+    /// Names nothing, ever: see `lua/slot_guard.lua`.
+    pub(super) fn guard(self) -> String {
+        self.named("guard")
+    }
+
     /// Counts holders of the lease.
     pub(super) fn fence(self) -> String {
         self.named("fence")
@@ -118,18 +130,22 @@ impl ConversationKeys {
 
     /// Records and header.
     pub(super) fn records(&self) -> String {
-        self.shard.named(&format!("c:{}", self.id))
+        self.named('c', "")
     }
 
     /// Buckets of an index of fingerprints, where there are too many for hints in the header. Scripts make this name from
     /// that of the list as well.
     pub(super) fn fingerprints(&self) -> String {
-        self.shard.named(&format!("f:{}", self.id))
+        self.named('f', "")
     }
 
     /// The pieces of a large record. Scripts make this name as well.
     pub(super) fn pieces(&self, seq: u64) -> String {
-        self.shard.named(&format!("l:{}\0{seq}", self.id))
+        self.named('l', format_args!("\0{seq}"))
+    }
+
+    fn named(&self, kind: char, rest: impl Display) -> String {
+        format!("qim:{{{}}}:{kind}:{}{rest}", self.shard.0, self.id)
     }
 }
 

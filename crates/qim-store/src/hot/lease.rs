@@ -24,7 +24,7 @@ impl RedisMessageStore {
         ttl: Duration,
     ) -> Result<Option<Fence>, HotError> {
         let keys = ShardKeys(shard);
-        let mut call = self.scripts.acquire_lease.prepare_invoke();
+        let mut call = self.scripts.acquire_lease.call();
         call.key(keys.lease()).key(keys.fence());
         call.arg(held.map_or("", |fence| &fence.token))
             .arg(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
@@ -34,7 +34,7 @@ impl RedisMessageStore {
 
     /// Gives a lease up, so that another need not wait for its end.
     pub async fn release_lease(&self, fence: &Fence) -> Result<(), HotError> {
-        let mut call = self.scripts.release_lease.prepare_invoke();
+        let mut call = self.scripts.release_lease.call();
         call.key(ShardKeys(fence.shard).lease()).arg(&fence.token);
         self.connection.script::<u64>(&call).await?;
         Ok(())

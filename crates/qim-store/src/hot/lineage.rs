@@ -1,4 +1,4 @@
-//! Which history of Redis this store works on (lua/lineage.lua, ADR 17), and who else does.
+//! Which history of Redis this store works on (lua/lineage.lua, ADR 18), and who else does.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,6 +51,11 @@ impl Lineage {
 pub(crate) struct CheckedIn(pub(super) u16);
 
 impl CheckedIn {
+    /// As a script tells it.
+    pub(super) fn of(number: u64) -> Self {
+        Self(u16::try_from(number).unwrap_or(0))
+    }
+
     /// Nothing that was acknowledged of it can be missing.
     pub(crate) fn is_settled_in(self, lineage: &Lineage) -> bool {
         lineage.doubted_at().is_none() || self.0 == lineage.number
@@ -321,7 +326,7 @@ impl RedisMessageStore {
         writer: &str,
         archived_to: Option<UnixMillis>,
     ) -> Result<Lineage, HotError> {
-        let mut call = self.scripts.enter_lineage.prepare_invoke();
+        let mut call = self.scripts.enter_lineage.call();
         call.key(lane.lineage()).key(lane.writers());
         call.arg(new_token());
         {

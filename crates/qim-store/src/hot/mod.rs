@@ -4,6 +4,7 @@
 //! `lua/conversation.lua`.
 
 mod archiving;
+mod cluster;
 mod commit;
 mod connection;
 mod deployment;
@@ -12,6 +13,7 @@ mod durability;
 mod error;
 mod fingerprint;
 mod gc;
+mod gc_claim;
 mod group;
 mod keys;
 mod layout;
@@ -23,6 +25,7 @@ mod pieces;
 mod recent;
 mod restore;
 mod sample;
+mod script;
 mod scripts;
 mod settle;
 mod stats;
@@ -30,9 +33,10 @@ mod stats;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::{StreamExt, stream};
 use qim_core::{
-    CommitDurability, Compression, Compressor, ConversationKey, Decompressor, RedisUrl, RetentionPolicy,
-    ShardCount,
+    ClientTls, CommitDurability, Compression, Compressor, ConversationKey, Decompressor, RedisUrl,
+    RetentionPolicy, ShardCount,
 };
 
 pub use archiving::{MarkOutcome, TrimOutcome, TrimRequest};
@@ -40,7 +44,7 @@ pub use commit::{CommitError, Committed, Dates, Draft};
 pub use deployment::DeploymentError;
 pub use dictionaries::HotDictionary;
 pub use error::HotError;
-pub use gc::GcReport;
+pub use gc::{Due, GcReport};
 pub use layout::{HotValue, Marks};
 pub use lease::Fence;
 pub use lineage::LINEAGE_WATCH_INTERVAL;
@@ -56,13 +60,15 @@ pub(crate) use settle::{Settle, Settled};
 use dictionaries::Kept;
 use durability::Durability;
 use group::GroupCommit;
-use keys::ConversationKeys;
+use keys::{ConversationKeys, ShardKeys};
 use lineage::Lineages;
 use losses::Losses;
 use scripts::Scripts;
 
 /// The most records a script touches in one call, so that no script stalls Redis.
 pub const SCRIPT_RECORDS_MAX: usize = 512;
+/// Shards asked at once whether they are served: enough to have one of each node among them.
+const SHARDS_ASKED: usize = 32;
 
 /// The hot tier (ADR-0019: `RedisMessageStore`). Cheap to clone.
 #[derive(Clone)]
@@ -87,8 +93,18 @@ impl RedisMessageStore {
     /// It expires nothing of class `default`, registers everything that expires for GC, and compresses nothing, until it
     /// is told otherwise by [`Self::with_retention`], [`Self::with_trim_window`] and [`Self::with_compression`].
     pub fn open(url: &RedisUrl, shards: ShardCount, timeout: Duration) -> Result<Self, HotError> {
+        Self::open_with_tls(url, &ClientTls::default(), shards, timeout)
+    }
+
+    /// The same; says how connections are secured where the URL says that they are.
+    pub fn open_with_tls(
+        url: &RedisUrl,
+        tls: &ClientTls,
+        shards: ShardCount,
+        timeout: Duration,
+    ) -> Result<Self, HotError> {
         Ok(Self {
-            connection: Connection::open(url, timeout)?,
+            connection: Connection::open(url, tls, timeout)?,
             scripts: Arc::new(Scripts::new()),
             group: GroupCommit::default(),
             shards,
@@ -99,7 +115,7 @@ impl RedisMessageStore {
             kept: Arc::default(),
             lineages: Arc::new(Lineages::new()),
             losses: Arc::default(),
-            durability: Arc::new(Durability::open(url, timeout)?),
+            durability: Arc::new(Durability::open(url, tls, timeout)?),
         })
     }
 
@@ -168,9 +184,18 @@ impl RedisMessageStore {
         self.connection.command(&redis::cmd("PING")).await
     }
 
+    /// Whether any shard is served now. On a cluster some may be while others are not.
+    pub async fn serves_a_shard(&self) -> bool {
+        let asked = stream::iter(self.shards.all().map(async |shard| {
+            let mut ask = redis::cmd("HLEN");
+            self.connection.command::<u64>(ask.arg(ShardKeys(shard).stats())).await.is_ok()
+        }));
+        asked.buffer_unordered(SHARDS_ASKED).any(std::future::ready).await
+    }
+
     /// Writes one field of a hash, also at the memory limit.
     async fn note(&self, key: &str, field: impl redis::ToRedisArgs, value: &str) -> Result<(), HotError> {
-        self.connection.script(self.scripts.note.key(key).arg(field).arg(value)).await
+        self.connection.script(self.scripts.note.call().key(key).arg(field).arg(value)).await
     }
 
     fn keys(&self, conversation: &ConversationKey) -> ConversationKeys {

@@ -167,15 +167,19 @@ impl RedisMessageStore {
     ) -> Result<(Duration, Vec<Value>), HotError> {
         let script = &self.scripts.restore_messages;
         let mut call = Cmd::new();
-        call.arg("EVALSHA").arg(script.get_hash()).arg(2 + batches.clone().count());
+        call.arg("EVALSHA").arg(script.hash());
+        let shard = batches.clone().next().map(|(keys, ..)| keys.shard);
+        let guard = shard.and_then(|shard| self.connection.guard(shard));
+        call.arg(2 + batches.clone().count() + usize::from(guard.is_some()));
         call.arg(lane.lineage()).arg(lane.pending());
         for (keys, ..) in batches.clone() {
             call.arg(keys.records());
         }
-        call.arg(&*lineage.text).arg(writer);
+        call.arg(guard).arg(&*lineage.text).arg(writer);
+        let mut spec = Vec::new();
         for (_, first, messages) in batches {
             call.arg(first);
-            add_batch(&mut call, None, messages);
+            add_batch(&mut call, &mut spec, None, messages);
         }
         let mut replies: Vec<Value> = self.connection.evalsha(script, &call).await?;
         if replies.is_empty() {
@@ -200,10 +204,10 @@ impl RedisMessageStore {
             .into_iter()
             .map(|filling| match filling {
                 Filling::Archived(record) => {
-                    let StoredRecord { message, encoded, .. } = *record;
-                    let dates = Dates { created_at: message.created_at, expires_at: message.expires_at };
+                    let StoredRecord { encoded, .. } = *record;
+                    let dates = Dates { created_at: encoded.created_at(), expires_at: encoded.expires_at() };
                     date = dates.created_at;
-                    let record = encoded.to_vec();
+                    let record = encoded.bytes().to_vec();
                     EncodedMessage {
                         collect_at: self.gc_date(dates),
                         stub: stub_for(conversation, &record),

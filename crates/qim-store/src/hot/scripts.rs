@@ -1,7 +1,8 @@
 //! The one list of Lua scripts. Each file opens with its contract: KEYS, ARGV and result.
 
-use redis::Script;
+use super::script::Script;
 
+const SLOT_GUARD: &str = include_str!("../../lua/slot_guard.lua");
 const LINEAR_HASHING: &str = include_str!("../../lua/linear_hashing.lua");
 const IDLE: &str = include_str!("../../lua/idle.lua");
 const CONVERSATION: &str = include_str!("../../lua/conversation.lua");
@@ -25,11 +26,15 @@ pub(super) struct Scripts {
     pub(super) settle_conversation: Script,
     pub(super) vacate_conversation: Script,
     pub(super) pass_barrier: Script,
+    pub(super) find_committed: Script,
     pub(super) read_page: Script,
+    pub(super) resting: Script,
     pub(super) seek_time: Script,
+    pub(super) shard_stats: Script,
     pub(super) mark_archived: Script,
     pub(super) trim_hot_history: Script,
     pub(super) gc_history_record: Script,
+    pub(super) claim_gc: Script,
     pub(super) acquire_lease: Script,
     pub(super) release_lease: Script,
     pub(super) set_aside_conversation: Script,
@@ -41,8 +46,8 @@ pub(super) struct Scripts {
 
 impl Scripts {
     pub(super) fn new() -> Self {
-        let prelude = [LINEAR_HASHING, IDLE, CONVERSATION, PIECES, FINGERPRINTS].join("\n");
-        let script = |flags: &str, act: &str| Script::new(&format!("{flags}\n{prelude}\n{act}"));
+        let prelude = [SLOT_GUARD, LINEAR_HASHING, IDLE, CONVERSATION, PIECES, FINGERPRINTS].join("\n");
+        let script = |flags: &str, act: &str| Script::new(format!("{flags}\n{prelude}\n{act}"));
         // Making a function takes its time in each call, so that what few scripts use is in those only.
         let in_lineage = |flags: &str, act: &str| script(flags, &[APPENDING, LINEAGE, act].join("\n"));
         let shrinks = |act: &str| script(ALSO_AT_THE_MEMORY_LIMIT, act);
@@ -50,7 +55,7 @@ impl Scripts {
         Self {
             commit_messages: in_lineage(GROWS, include_str!("../../lua/commit_messages.lua")),
             enter_lineage: in_lineage(ALSO_AT_THE_MEMORY_LIMIT, include_str!("../../lua/enter_lineage.lua")),
-            pass_barrier: in_lineage(GROWS, include_str!("../../lua/pass_barrier.lua")),
+            pass_barrier: in_lineage(ALSO_AT_THE_MEMORY_LIMIT, include_str!("../../lua/pass_barrier.lua")),
             // What was acknowledged was promised.
             restore_messages: in_lineage(
                 ALSO_AT_THE_MEMORY_LIMIT,
@@ -64,11 +69,18 @@ impl Scripts {
                 ALSO_AT_THE_MEMORY_LIMIT,
                 &[REMOVING, include_str!("../../lua/vacate_conversation.lua")].join("\n"),
             ),
+            find_committed: reads(include_str!("../../lua/find_committed.lua")),
             read_page: reads(include_str!("../../lua/read_page.lua")),
+            // Each newest page calls it: the rest of the prelude takes longer than it does.
+            resting: Script::new(
+                [READS_ONLY, LINEAR_HASHING, IDLE, include_str!("../../lua/resting.lua")].join("\n"),
+            ),
             seek_time: reads(include_str!("../../lua/seek_time.lua")),
+            shard_stats: reads(include_str!("../../lua/shard_stats.lua")),
             mark_archived: shrinks(include_str!("../../lua/mark_archived.lua")),
             trim_hot_history: shrinks(&[REMOVING, include_str!("../../lua/trim_hot_history.lua")].join("\n")),
             gc_history_record: shrinks(include_str!("../../lua/gc_history_record.lua")),
+            claim_gc: shrinks(include_str!("../../lua/claim_gc.lua")),
             acquire_lease: shrinks(include_str!("../../lua/acquire_lease.lua")),
             release_lease: shrinks(include_str!("../../lua/release_lease.lua")),
             set_aside_conversation: shrinks(include_str!("../../lua/set_aside_conversation.lua")),

@@ -37,8 +37,9 @@ impl RedisMessageStore {
         Settle { seen, last, not_before, is_final }: Settle,
     ) -> Result<Settled, HotError> {
         let keys = self.keys(conversation);
-        let mut call = self.scripts.settle_conversation.prepare_invoke();
+        let mut call = self.scripts.settle_conversation.call();
         call.key(self.lane(conversation).lineage()).key(keys.records());
+        call.key(self.connection.guard(keys.shard));
         call.arg(&*lineage.text).arg(seen).arg(last).arg(not_before.get()).arg(u8::from(is_final));
         let reply: Vec<Value> = self.connection.script(&call).await?;
         let mut reply = reply.into_iter();
@@ -59,8 +60,10 @@ impl RedisMessageStore {
         lineage: &Lineage,
         now: UnixMillis,
     ) -> Result<u64, HotError> {
-        let mut call = self.scripts.vacate_conversation.prepare_invoke();
-        call.key(self.lane(conversation).lineage()).key(self.keys(conversation).records());
+        let mut call = self.scripts.vacate_conversation.call();
+        let keys = self.keys(conversation);
+        call.key(self.lane(conversation).lineage()).key(keys.records());
+        call.key(self.connection.guard(keys.shard));
         call.arg(&*lineage.text).arg(now.get());
         self.connection.script(&call).await
     }

@@ -40,7 +40,7 @@ pub struct SetAside {
 }
 
 impl RedisMessageStore {
-    /// Sums over all shards. A few commands a shard.
+    /// Sums over all shards. One call a shard.
     pub async fn stats(&self, now: UnixMillis) -> Result<HotStats, HotError> {
         let shards = stream::iter(self.shards.all().map(|shard| self.shard_stats(ShardKeys(shard), now)));
         let (counters, stats) = shards
@@ -71,21 +71,19 @@ impl RedisMessageStore {
 
     /// Counters, and all that does not follow from them.
     async fn shard_stats(&self, shard: ShardKeys, now: UnixMillis) -> Result<(Counters, HotStats), HotError> {
-        let mut counters = redis::cmd("HMGET");
-        counters.arg(shard.stats()).arg("committed").arg("removed").arg("archived");
-        let counters: [Option<u64>; 3] = self.connection.command(&counters).await?;
-        let [committed, removed, archived] = counters.map(Option::unwrap_or_default);
-        let gc_due = redis::cmd("ZCOUNT").arg(shard.gc()).arg("-inf").arg(now.get()).clone();
-        let gc_due: u64 = self.connection.command(&gc_due).await?;
-        let gc_due_since = if gc_due > 0 { self.lowest_score(&shard.gc()).await? } else { None };
+        let mut call = self.scripts.shard_stats.call();
+        call.key(shard.stats()).key(shard.gc()).key(shard.unarchived()).key(shard.trim());
+        call.key(shard.set_aside()).arg(now.get());
+        let (committed, removed, archived, gc_due, set_aside, gc, unarchived, trim): ShardReply =
+            self.connection.script(&call).await?;
         let stats = HotStats {
             records: 0,
             unarchived: 0,
-            unarchived_since: self.lowest_score(&shard.unarchived()).await?.filter(|since| *since <= now),
+            unarchived_since: date(&unarchived).filter(|since| *since <= now),
             gc_due,
-            gc_due_since,
-            oldest_created_at: self.lowest_score(&shard.trim()).await?,
-            set_aside: self.connection.command(redis::cmd("HLEN").arg(shard.set_aside())).await?,
+            gc_due_since: date(&gc).filter(|_| gc_due > 0),
+            oldest_created_at: date(&trim),
+            set_aside,
         };
         Ok((Counters { committed, removed, archived }, stats))
     }
@@ -94,20 +92,19 @@ impl RedisMessageStore {
     /// for its copy. A command a shard.
     pub(crate) async fn archived_to(&self, now: UnixMillis) -> Result<UnixMillis, HotError> {
         stream::iter(self.shards.all())
-            .map(|shard| async move { self.lowest_score(&ShardKeys(shard).unarchived()).await })
+            .map(|shard| self.lowest_unarchived(ShardKeys(shard)))
             .buffer_unordered(CONCURRENCY)
-            .try_fold(now, |earliest, score| {
-                std::future::ready(Ok(score.map_or(earliest, |score| earliest.min(score))))
+            .try_fold(now, |earliest, lowest| {
+                std::future::ready(Ok(lowest.map_or(earliest, |lowest| earliest.min(lowest))))
             })
             .await
     }
 
-    async fn lowest_score(&self, key: &str) -> Result<Option<UnixMillis>, HotError> {
+    async fn lowest_unarchived(&self, shard: ShardKeys) -> Result<Option<UnixMillis>, HotError> {
         let mut range = redis::cmd("ZRANGE");
-        range.arg(key).arg(0).arg(0).arg("WITHSCORES");
-        let lowest: Vec<(Vec<u8>, f64)> = self.connection.command(&range).await?;
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "scores are milliseconds")]
-        Ok(lowest.first().map(|(_, score)| UnixMillis::new(score.max(0.0) as u64)))
+        range.arg(shard.unarchived()).arg(0).arg(0).arg("WITHSCORES");
+        let lowest: Vec<(Vec<u8>, String)> = self.connection.command(&range).await?;
+        Ok(lowest.first().and_then(|(_, score)| date(score)))
     }
 
     /// Memory used by Redis and its limit, in bytes; no limit is `None`. On a cluster: of the node that is fullest.
@@ -160,6 +157,16 @@ impl RedisMessageStore {
             .collect();
         Ok((!told.is_empty()).then(|| told.join("; ")))
     }
+}
+
+/// What `shard_stats.lua` returns.
+type ShardReply = (u64, u64, u64, u64, u64, String, String, String);
+
+/// A score, which is milliseconds; nothing for none.
+fn date(score: &str) -> Option<UnixMillis> {
+    let score: f64 = score.parse().ok()?;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "scores are milliseconds")]
+    Some(UnixMillis::new(score.max(0.0) as u64))
 }
 
 /// What only grows. A call that commits to many shards counts for one of them, so only the sum over all shards means

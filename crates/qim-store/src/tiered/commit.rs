@@ -60,10 +60,11 @@ impl TieredMessageStore {
         drafts: &[TieredDraft],
         now: UnixMillis,
     ) -> Result<Vec<Committed>, TieredCommitError> {
-        let lost_at = self.hot.lineage(conversation).await.ok().and_then(|lineage| lineage.doubted_at());
-        let may_be_forgotten = |i: &usize| self.may_be_forgotten(&drafts[*i], lost_at, now);
-        let old: Vec<usize> = (0..drafts.len()).filter(may_be_forgotten).collect();
         for _ in 0..ATTEMPTS_MAX {
+            // Anew each time: that Redis may have lost data is often noticed by the commit itself.
+            let lost_at = self.hot.lineage(conversation).await.ok().and_then(|lineage| lineage.doubted_at());
+            let may_be_forgotten = |i: &usize| self.may_be_forgotten(&drafts[*i], lost_at, now);
+            let old: Vec<usize> = (0..drafts.len()).filter(may_be_forgotten).collect();
             let (floor, known) = if old.is_empty() {
                 (None, vec![None; drafts.len()])
             } else {

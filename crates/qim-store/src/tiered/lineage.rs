@@ -1,4 +1,4 @@
-//! Keeps up with what Redis is, and puts back what it lost (ADR 17).
+//! Keeps up with what Redis is, and puts back what it lost (ADR 18).
 
 use std::time::Duration;
 

@@ -9,6 +9,7 @@ mod earliest;
 mod gaps;
 mod lineage;
 mod open;
+mod page;
 mod pull;
 mod room;
 mod seek;
@@ -30,7 +31,8 @@ pub use dictionaries::{AddDictionaryError, DICTIONARY_MARGIN, DictionaryReport};
 pub use earliest::EARLIEST_CACHE_ENTRIES;
 pub use lineage::{LineageError, LineageReport};
 pub use open::{OpenError, OpenedTiers, TierOptions};
-pub use pull::{Page, Position, PullError, PullRequest};
+pub use page::Page;
+pub use pull::{Position, PullError, PullRequest};
 pub use trim::TrimReport;
 
 use earliest::EarliestCache;

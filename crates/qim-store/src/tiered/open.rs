@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use qim_core::{
-    ArchiveUrl, CommitDurability, Compression, RedisUrl, RetentionDays, RetentionPolicy, ShardCount,
+    ArchiveUrl, ClientTls, CommitDurability, Compression, RedisUrl, RetentionDays, RetentionPolicy,
+    ShardCount,
 };
 
 use super::{LineageError, TieredMessageStore};
@@ -13,12 +14,16 @@ use crate::hot::{DeploymentError, Founding, RedisMessageStore};
 pub struct TierOptions<'a> {
     /// Where the hot tier is.
     pub redis_url: &'a RedisUrl,
+    /// How connections to it are secured, where its URL says that they are.
+    pub redis_tls: &'a ClientTls,
     /// The longest that one call to Redis takes.
     pub redis_timeout: Duration,
     /// How many virtual shards the data has.
     pub shards: ShardCount,
     /// Where the archive is.
     pub archive_url: &'a ArchiveUrl,
+    /// How connections to it are secured, where its URL says that they are.
+    pub archive_tls: &'a ClientTls,
     /// The longest that one call to the archive takes.
     pub archive_timeout: Duration,
     /// How long class `default` is kept (SPEC A7: whoever assembles a service says so).
@@ -68,7 +73,8 @@ impl TieredMessageStore {
     /// Opens both tiers. The hot one has to be there and fit; the archive may come later.
     pub async fn open(options: TierOptions<'_>) -> Result<OpenedTiers, OpenError> {
         let hot_error = |source| OpenError::Hot { url: options.redis_url.to_string(), source };
-        let hot = RedisMessageStore::open(options.redis_url, options.shards, options.redis_timeout)
+        let (url, tls) = (options.redis_url, options.redis_tls);
+        let hot = RedisMessageStore::open_with_tls(url, tls, options.shards, options.redis_timeout)
             .map_err(|error| hot_error(error.into()))?
             .with_retention(RetentionPolicy::from_days(options.retention))
             .with_compression(options.compression)
@@ -77,8 +83,9 @@ impl TieredMessageStore {
         let warnings = hot.join_deployment().await.map_err(hot_error)?;
 
         let archive_error = |source| OpenError::Archive { url: options.archive_url.to_string(), source };
-        let archive = archive::open(options.archive_url, ArchiveOptions { timeout: options.archive_timeout })
-            .map_err(archive_error)?;
+        let archive_options =
+            ArchiveOptions { timeout: options.archive_timeout, tls: Some(options.archive_tls) };
+        let archive = archive::open(options.archive_url, archive_options).map_err(archive_error)?;
         let archive_unavailable = match archive.prepare().await {
             Ok(()) => None,
             Err(ArchiveError::Unavailable(reason)) => Some(reason),

@@ -1,6 +1,6 @@
-//! From where a conversation goes on after Redis may have lost data (ADR 17).
+//! From where a conversation goes on after Redis may have lost data (ADR 18).
 
-use qim_core::{ConversationKey, UnixMillis, codec};
+use qim_core::{ConversationKey, Decoder, UnixMillis};
 
 use super::TieredMessageStore;
 use crate::archive::{ArchiveError, Direction, Gap, SeqRange, StoredRecord, StoredRow};
@@ -109,7 +109,7 @@ impl TieredMessageStore {
     ) -> Result<UnixMillis, ArchiveError> {
         let above = SeqRange { from: marks.last + 1, below: u64::MAX >> 16 };
         let newest = self.archive.read(conversation, above, Direction::Backwards, 1, now).await?;
-        let archived = newest.records.last().map(|record| record.message.created_at);
+        let archived = newest.records.last().map(|record| record.encoded.created_at());
         Ok(archived.unwrap_or_default().max(marks.last_created_at))
     }
 
@@ -134,7 +134,7 @@ impl TieredMessageStore {
             let (count, from) = (fillings.len() as u64, date);
             for filling in &fillings {
                 if let Filling::Archived(record) = filling {
-                    date = record.message.created_at;
+                    date = record.encoded.created_at();
                 }
             }
             self.hot.fill(conversation, lineage, first, fillings, from).await?;
@@ -190,7 +190,7 @@ fn fillings(
 
 /// `None` for a damaged one, which nobody can read in the archive either.
 fn archived(conversation: &ConversationKey, row: &StoredRow) -> Option<Filling> {
-    let message = codec::decode(conversation, &row.encoded).ok()?;
-    let record = StoredRecord { seq: row.seq, message, encoded: row.encoded.clone() };
+    let encoded = Decoder::of(conversation).check(row.encoded.clone()).ok()?;
+    let record = StoredRecord { seq: row.seq, encoded };
     Some(Filling::Archived(Box::new(record)))
 }

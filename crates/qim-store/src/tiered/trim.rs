@@ -45,6 +45,12 @@ impl TieredMessageStore {
                 _ => None,
             })
             .collect();
+        // What expired before its copy leaves no row, but its client id has to be known to whoever sends it again.
+        let archived = page.marks.archived;
+        let uncopied: Vec<_> = copied.iter().filter(|record| record.seq > archived).cloned().collect();
+        if !uncopied.is_empty() {
+            self.archive.put(conversation, &uncopied, now).await?;
+        }
         let missing = self.missing(conversation, &copied, now).await?;
         let recopied = self.put_and_verify(conversation, &missing, now).await?.written;
         let request = TrimRequest { floor, upto, cutoff, retry_at: cutoff + RETRY_AFTER };
@@ -63,8 +69,8 @@ fn due(page: &HotPage, cutoff: UnixMillis, now: UnixMillis) -> (u64, Option<Stri
         let may_go = match value {
             HotValue::Collected { created_at, .. } => *created_at <= cutoff,
             HotValue::Record(record) => {
-                record.message.created_at <= cutoff
-                    && (record.seq <= page.marks.archived || record.message.is_expired(now))
+                record.encoded.created_at() <= cutoff
+                    && (record.seq <= page.marks.archived || record.encoded.is_expired(now))
             }
             HotValue::Damaged { seq, reason } => {
                 return (upto, Some(format!("the record at seq {seq} is damaged: {reason}")));

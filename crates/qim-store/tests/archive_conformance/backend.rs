@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 
 /// Long enough for a loaded machine; nothing here waits for it but what shows that a call ends.
-const OPTIONS: ArchiveOptions = ArchiveOptions { timeout: Duration::from_secs(30) };
+const OPTIONS: ArchiveOptions<'_> = ArchiveOptions { timeout: Duration::from_secs(30), tls: None };
 
 /// An archive, and a conversation of the case's own.
 pub(crate) struct Subject {

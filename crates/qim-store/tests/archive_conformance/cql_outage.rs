@@ -20,7 +20,7 @@ const SLACK: Duration = Duration::from_secs(1);
 
 fn open(nodes: Vec<String>, like: &ScyllaUrl) -> ScyllaArchive {
     let url = ScyllaUrl { nodes, ..like.clone() };
-    ScyllaArchive::open(&url, ArchiveOptions { timeout: TIMEOUT }).unwrap()
+    ScyllaArchive::open(&url, ArchiveOptions { timeout: TIMEOUT, tls: None }).unwrap()
 }
 
 /// Every call ends in time and says that it may work later.

@@ -22,7 +22,7 @@ fn on_file<F: Future<Output = ()>>(test: impl FnOnce(SqliteFile, TempDir) -> F) 
 }
 
 fn with_timeout(path: &Path, timeout: Duration) -> SqliteArchive {
-    SqliteArchive::open(path, ArchiveOptions { timeout })
+    SqliteArchive::open(path, ArchiveOptions { timeout, tls: None })
 }
 
 fn count(path: &Path, table: &str) -> i64 {

@@ -1,5 +1,7 @@
 //! What the tests of the two tiers share: a real Redis for each test, and short ways to say what is committed.
-#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(dead_code, unused_imports, reason = "each test binary uses its own part")]
+
+mod tiered;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +14,8 @@ use qim_store::archive::{self, ArchiveOptions};
 use qim_store::hot::{Committed, Draft, Fence, GcReport, RedisMessageStore};
 use qim_store::{ArchiveStore, RetentionPolicy, TieredMessageStore};
 use qim_testkit::RedisServer;
+
+pub(crate) use tiered::*;
 
 pub(crate) const DAY: Duration = Duration::from_hours(24);
 pub(crate) const HOUR: Duration = Duration::from_hours(1);
@@ -29,7 +33,11 @@ pub(crate) fn hot_store() -> (RedisServer, RedisMessageStore) {
 }
 
 pub(crate) fn connect(redis: &RedisServer) -> RedisMessageStore {
-    let url = redis.url().parse().expect("a Redis URL");
+    connect_to(&redis.url())
+}
+
+pub(crate) fn connect_to(url: &str) -> RedisMessageStore {
+    let url = url.parse().expect("a Redis URL");
     RedisMessageStore::open(&url, ShardCount::new(4).unwrap(), Duration::from_secs(5))
         .expect("a store")
         .with_retention(thirty_days())
@@ -108,16 +116,26 @@ pub(crate) async fn collect_all(store: &RedisMessageStore, now: UnixMillis) -> G
 
 /// A plain connection, to look at what is stored or to damage it.
 pub(crate) async fn raw(redis: &RedisServer) -> redis::aio::MultiplexedConnection {
-    redis::Client::open(redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
+    // Longer than anything takes on a busy machine.
+    let patient = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(Duration::from_secs(30)))
+        .set_response_timeout(Some(Duration::from_secs(30)));
+    let client = redis::Client::open(redis.url()).unwrap();
+    client.get_multiplexed_async_connection_with_config(&patient).await.unwrap()
 }
 
 /// All members of the expiry index, over all shards, with their dates.
 pub(crate) async fn registered(redis: &RedisServer) -> Vec<(String, u64)> {
+    index(redis, "msghistorygc").await
+}
+
+/// All members of an index, over all shards, with their scores.
+pub(crate) async fn index(redis: &RedisServer, name: &str) -> Vec<(String, u64)> {
     let mut raw = raw(redis).await;
     let mut all: Vec<(String, u64)> = Vec::new();
     for shard in 0..4 {
         let part: Vec<(String, u64)> = redis::cmd("ZRANGE")
-            .arg(format!("qim:{{{shard}}}:msghistorygc"))
+            .arg(format!("qim:{{{shard}}}:{name}"))
             .arg(0)
             .arg(-1)
             .arg("WITHSCORES")
@@ -146,7 +164,7 @@ pub(crate) fn tiers() -> Tiers {
 }
 
 pub(crate) fn open_archive(url: &str) -> Arc<dyn ArchiveStore> {
-    let options = ArchiveOptions { timeout: Duration::from_secs(5) };
+    let options = ArchiveOptions { timeout: Duration::from_secs(5), tls: None };
     archive::open(&url.parse().expect("an archive URL"), options).expect("an archive")
 }
 

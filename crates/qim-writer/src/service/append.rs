@@ -5,20 +5,22 @@ use qim_store::hot::Committed;
 use tonic::{Code, Status};
 
 use super::validate::{Batch, Kind, RawBatch};
-use super::{History, Refusal, convert, status, validate};
+use super::{Caller, History, Refusal, convert, status, validate};
 
 impl History {
     pub(super) async fn append_messages(
         &self,
+        caller: &Caller,
         request: v1::AppendRequest,
     ) -> Result<v1::AppendResponse, Status> {
         let v1::AppendRequest { tenant, conversation, messages } = request;
-        let batch = self.checked(RawBatch { tenant, conversation, messages }, Kind::Append)?;
+        let batch = self.checked(caller, RawBatch { tenant, conversation, messages }, Kind::Append)?;
         let committed = self.commit(&batch).await?;
         Ok(v1::AppendResponse { results: committed.iter().map(convert::committed).collect() })
     }
 
-    pub(super) fn checked(&self, raw: RawBatch, kind: Kind) -> Result<Batch, Status> {
+    pub(super) fn checked(&self, caller: &Caller, raw: RawBatch, kind: Kind) -> Result<Batch, Status> {
+        caller.may_commit(&raw.tenant, &raw.messages)?;
         validate::batch(raw, kind, self.payload_bytes_max, self.clock.now())
             .inspect_err(|_| self.metrics.refused(Refusal::Invalid))
     }

@@ -2,18 +2,19 @@ use qim_proto::v1;
 use qim_proto::v1::imported::Outcome;
 use tonic::Status;
 
-use super::History;
 use super::validate::{Batch, Kind, RawBatch};
+use super::{Caller, History};
 
 impl History {
     /// Commits messages with the dates they came with. Those that have expired already are refused one by one.
     pub(super) async fn import_messages(
         &self,
+        caller: &Caller,
         request: v1::ImportRequest,
     ) -> Result<v1::ImportResponse, Status> {
         let v1::ImportRequest { tenant, conversation, messages } = request;
         let Batch { conversation, drafts, positions } =
-            self.checked(RawBatch { tenant, conversation, messages }, Kind::Import)?;
+            self.checked(caller, RawBatch { tenant, conversation, messages }, Kind::Import)?;
         let now = self.clock.now();
         let policy = self.store.hot().retention();
         let has_expired: Vec<bool> = drafts

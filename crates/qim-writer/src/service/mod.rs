@@ -3,6 +3,7 @@
 mod append;
 mod convert;
 mod import;
+mod page;
 mod pull;
 mod status;
 mod stream;
@@ -12,15 +13,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures::Stream;
-use qim_core::{ConversationKey, SharedClock};
+use prost::Message;
+use qim_access::Right;
+use qim_core::{ConversationKey, SharedClock, TenantId};
 use qim_daemon::WriterConfig;
-use qim_proto::v1;
-use qim_proto::v1::history_server::History as HistoryApi;
+use qim_proto::encoding_server::history_server::History as HistoryApi;
+use qim_proto::{EncodedPullResponse, v1};
 use qim_store::TieredMessageStore;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::access::{Access, Caller};
 use crate::metrics::{Refusal, WriterMetrics};
+use crate::transport::{Charge, STREAM_WINDOW, account_of};
 
 /// The service. Cheap to clone.
 #[derive(Clone)]
@@ -29,6 +34,10 @@ pub(crate) struct History {
     payload_bytes_max: usize,
     clock: SharedClock,
     metrics: Arc<WriterMetrics>,
+    access: Access,
+    /// A conversation that does not exist. Whoever asks for one that they must not know of is answered for this one, so
+    /// that the answer is the same in every respect: its content, its errors, and the time it takes.
+    nobodys: ConversationKey,
     /// Cancelled when the daemon is to end: streams take no more requests then.
     draining: CancellationToken,
 }
@@ -39,9 +48,18 @@ impl History {
         config: &WriterConfig,
         clock: SharedClock,
         metrics: Arc<WriterMetrics>,
+        access: Access,
         draining: CancellationToken,
     ) -> Self {
-        Self { store, payload_bytes_max: config.payload_bytes_max, clock, metrics, draining }
+        let name = format!("{:032x}", rand::random::<u128>());
+        let nobodys = ConversationKey::new(TenantId::default(), &name).expect("32 digits are an id");
+        let payload_bytes_max = config.payload_bytes_max;
+        Self { store, payload_bytes_max, clock, metrics, access, nobodys, draining }
+    }
+
+    /// The conversation, as far as the caller may know of it.
+    fn as_seen_by(&self, caller: &Caller, conversation: ConversationKey) -> ConversationKey {
+        if caller.sees(conversation.tenant().as_str()) { conversation } else { self.nobodys.clone() }
     }
 
     /// The conversation that a request names.
@@ -53,6 +71,11 @@ impl History {
     }
 }
 
+/// Accounts for a request that is worked on.
+fn held(request: &Request<impl Message>) -> Result<Charge, Status> {
+    account_of(request.extensions()).charge(request.get_ref().encoded_len())
+}
+
 #[tonic::async_trait]
 impl HistoryApi for History {
     type AppendStreamStream = Pin<Box<dyn Stream<Item = Result<v1::AppendStreamResponse, Status>> + Send>>;
@@ -61,31 +84,50 @@ impl HistoryApi for History {
         &self,
         request: Request<v1::AppendRequest>,
     ) -> Result<Response<v1::AppendResponse>, Status> {
-        Ok(Response::new(self.append_messages(request.into_inner()).await?))
+        let caller = self.access.admit(&request, Right::Append)?;
+        let _held = held(&request)?;
+        Ok(Response::new(self.append_messages(&caller, request.into_inner()).await?))
     }
 
     async fn append_stream(
         &self,
         request: Request<Streaming<v1::AppendStreamRequest>>,
     ) -> Result<Response<Self::AppendStreamStream>, Status> {
-        Ok(Response::new(Box::pin(stream::answers(self.clone(), request.into_inner()))))
+        let caller = self.access.admit(&request, Right::Append)?;
+        let account = account_of(request.extensions()).clone();
+        // While it waits it is not read, and the transport keeps what has come.
+        let unread = account.charge(STREAM_WINDOW as usize)?;
+        let answers = stream::answers(self.clone(), caller, account, request.into_inner());
+        let mut response: Response<Self::AppendStreamStream> = Response::new(Box::pin(answers));
+        response.extensions_mut().insert(Arc::new(unread));
+        Ok(response)
     }
 
-    async fn pull(&self, request: Request<v1::PullRequest>) -> Result<Response<v1::PullResponse>, Status> {
-        Ok(Response::new(self.pull_page(request.into_inner()).await?))
+    async fn pull(&self, request: Request<v1::PullRequest>) -> Result<Response<EncodedPullResponse>, Status> {
+        let caller = self.access.admit(&request, Right::Pull)?;
+        let account = account_of(request.extensions()).clone();
+        let page = self.pull_page(&caller, request.into_inner()).await?;
+        // A client may ask for pages and never take them.
+        let held = account.charge(page.encoded_len())?;
+        let mut response = Response::new(page);
+        response.extensions_mut().insert(Arc::new(held));
+        Ok(response)
     }
 
     async fn import(
         &self,
         request: Request<v1::ImportRequest>,
     ) -> Result<Response<v1::ImportResponse>, Status> {
-        Ok(Response::new(self.import_messages(request.into_inner()).await?))
+        let caller = self.access.admit(&request, Right::Import)?;
+        let _held = held(&request)?;
+        Ok(Response::new(self.import_messages(&caller, request.into_inner()).await?))
     }
 
     async fn describe(
         &self,
         request: Request<v1::DescribeRequest>,
     ) -> Result<Response<v1::DescribeResponse>, Status> {
-        Ok(Response::new(self.describe_conversation(request.into_inner()).await?))
+        let caller = self.access.admit(&request, Right::Pull)?;
+        Ok(Response::new(self.describe_conversation(&caller, request.into_inner()).await?))
     }
 }

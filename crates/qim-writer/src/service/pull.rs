@@ -1,13 +1,13 @@
 use std::time::Instant;
 
-use qim_core::UnixMillis;
-use qim_proto::v1;
+use qim_core::{PayloadForm, UnixMillis};
 use qim_proto::v1::pull_request::Position as RequestedPosition;
+use qim_proto::{EncodedPullResponse, v1};
 use qim_store::tiered::{Page, Position, PullRequest};
 use tonic::{Code, Status};
 
 use super::validate::Faults;
-use super::{History, convert, status};
+use super::{Caller, History, convert, page, status};
 
 /// Records on a page where the request does not say.
 const LIMIT_DEFAULT: usize = 50;
@@ -15,7 +15,11 @@ const LIMIT_DEFAULT: usize = 50;
 const LIMIT_MAX: usize = 500;
 
 impl History {
-    pub(super) async fn pull_page(&self, request: v1::PullRequest) -> Result<v1::PullResponse, Status> {
+    pub(super) async fn pull_page(
+        &self,
+        caller: &Caller,
+        request: v1::PullRequest,
+    ) -> Result<EncodedPullResponse, Status> {
         let started = Instant::now();
         let mut faults = Faults::default();
         let conversation = faults.conversation(&request.tenant, &request.conversation);
@@ -34,12 +38,12 @@ impl History {
             Some(RequestedPosition::FromTimeMs(millis)) => Position::FromTime(clamped(millis)),
         };
         faults.into_result()?;
-        let conversation = conversation.expect("no fault was found");
+        let conversation = self.as_seen_by(caller, conversation.expect("no fault was found"));
         let request = PullRequest {
             position,
             limit,
             fail_on_expired: request.fail_on_expired,
-            accept_zstd: request.accept_zstd,
+            form: if request.accept_zstd { PayloadForm::PlainOrZstd } else { PayloadForm::Plain },
         };
         let pulled = self.store.pull(&conversation, request, self.clock.now()).await;
         self.metrics.pull_seconds.record(started.elapsed().as_secs_f64());
@@ -49,7 +53,7 @@ impl History {
             }
         })?;
         self.count(&page);
-        Ok(response(page))
+        Ok(page::encode(&page))
     }
 
     fn count(&self, page: &Page) {
@@ -60,9 +64,11 @@ impl History {
 
     pub(super) async fn describe_conversation(
         &self,
+        caller: &Caller,
         request: v1::DescribeRequest,
     ) -> Result<v1::DescribeResponse, Status> {
         let conversation = Self::conversation(&request.tenant, &request.conversation)?;
+        let conversation = self.as_seen_by(caller, conversation);
         let description =
             self.store.describe(&conversation, self.clock.now()).await.map_err(|e| status::hot(&e))?;
         let marks = description.marks;
@@ -90,16 +96,4 @@ impl History {
 /// Any time is fine to read from: before 1970 is the earliest, beyond what can be stored the end.
 fn clamped(millis: i64) -> UnixMillis {
     UnixMillis::new(u64::try_from(millis).unwrap_or(0))
-}
-
-fn response(page: Page) -> v1::PullResponse {
-    v1::PullResponse {
-        records: page.records.into_iter().map(convert::record).collect(),
-        earliest_available_conversation_seq: page.earliest_available,
-        last_conversation_seq: page.last,
-        has_more: page.has_more,
-        next_seq: page.next_seq,
-        archive_unavailable: page.archive_unavailable,
-        gaps: page.gaps.into_iter().map(convert::gap).collect(),
-    }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
 use qim_core::ScyllaUrl;
+use rustls::ClientConfig;
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session_builder::SessionBuilder;
 use scylla::statement::Consistency;
@@ -27,6 +28,7 @@ const ATTEMPT_MAX: Duration = Duration::from_secs(60);
 /// Keeps the one link, and makes one at a time.
 pub(super) struct Connector {
     url: ScyllaUrl,
+    tls: Option<Arc<ClientConfig>>,
     timeout: Duration,
     state: Mutex<State>,
 }
@@ -49,8 +51,8 @@ enum State {
 }
 
 impl Connector {
-    pub(super) fn new(url: ScyllaUrl, timeout: Duration) -> Self {
-        Self { url, timeout, state: Mutex::new(State::Idle) }
+    pub(super) fn new(url: ScyllaUrl, tls: Option<Arc<ClientConfig>>, timeout: Duration) -> Self {
+        Self { url, tls, timeout, state: Mutex::new(State::Idle) }
     }
 
     /// The link. Waits for the attempt that is under way, or begins one; it goes on when the caller stops waiting.
@@ -100,13 +102,14 @@ impl Connector {
     }
 
     async fn connect(&self) -> Result<Arc<Link>, ArchiveError> {
-        let ScyllaUrl { nodes, keyspace, replication_factor, user, password } = &self.url;
+        let ScyllaUrl { nodes, keyspace, replication_factor, user, password, .. } = &self.url;
         let profile = ExecutionProfile::builder()
             .consistency(Consistency::LocalQuorum)
             .request_timeout(Some(self.timeout))
             .build();
         let mut builder = SessionBuilder::new()
             .known_nodes(nodes)
+            .tls_context(self.tls.clone())
             .keyspaces_to_fetch([keyspace])
             .connection_timeout(self.timeout)
             .hostname_resolution_timeout(Some(self.timeout))

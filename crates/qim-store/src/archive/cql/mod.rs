@@ -12,12 +12,13 @@ mod put;
 mod read;
 mod schema;
 mod statements;
+mod tls;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use qim_core::{ClientIdHash, ConversationKey, Decompressor, ScyllaUrl, UnixMillis};
+use qim_core::{ClientIdHash, ClientTls, ConversationKey, Decompressor, PayloadForm, ScyllaUrl, UnixMillis};
 use tokio::time;
 
 use self::connector::Connector;
@@ -26,7 +27,7 @@ use super::page::{self, PageBuilder, assert_batch};
 use super::row::Row;
 use super::{
     ArchiveError, ArchiveOptions, ArchivePage, ArchiveStore, CommittedId, Direction, Earliest,
-    FIND_CLIENT_IDS_MAX, Gap, MARKS_WIDTH_MAX, MaintenanceReport, PutReport, SeqRange, StoredRecord,
+    FIND_CLIENT_IDS_MAX, Gap, MARKS_WIDTH_MAX, MaintenanceReport, PutReport, RowMark, SeqRange, StoredRecord,
     StoredRow,
 };
 
@@ -41,15 +42,16 @@ pub struct ScyllaArchive {
 impl ScyllaArchive {
     /// The archive in this keyspace, to which the first call connects. The name of the keyspace is not case-sensitive,
     /// as usual in CQL.
-    pub fn open(url: &ScyllaUrl, options: ArchiveOptions) -> Result<Self, ArchiveError> {
+    pub fn open(url: &ScyllaUrl, options: ArchiveOptions<'_>) -> Result<Self, ArchiveError> {
         let mut url = url.clone();
         url.keyspace.make_ascii_lowercase();
         // It becomes part of statements.
         if !url.keyspace.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
             return Err(ArchiveError::Refused(format!("{:?} is not the name of a keyspace", url.keyspace)));
         }
-        let ArchiveOptions { timeout } = options;
-        let connector = Arc::new(Connector::new(url, timeout));
+        let ArchiveOptions { timeout, tls } = options;
+        let tls = if url.tls { Some(tls::config(tls.unwrap_or(&ClientTls::default()))?) } else { None };
+        let connector = Arc::new(Connector::new(url, tls, timeout));
         Ok(Self { timeout, connector, known: KnownBuckets::default(), decompressor: Arc::default() })
     }
 
@@ -58,7 +60,7 @@ impl ScyllaArchive {
         conversation: &ConversationKey,
         range: SeqRange,
         direction: Direction,
-        (limit, now): (usize, UnixMillis),
+        (limit, form, now): (usize, PayloadForm, UnixMillis),
         known: Option<&KnownBuckets>,
     ) -> Result<ArchivePage, ArchiveError> {
         self.within(async {
@@ -67,7 +69,7 @@ impl ScyllaArchive {
                 let page = PageBuilder::new(conversation, range, direction, (limit, now), opener);
                 read::page(&link, page, conversation, direction, now, known)
             };
-            Ok(page::with_dictionaries(self, &self.decompressor, read).await?.page)
+            Ok(page::with_dictionaries(self, &self.decompressor, form, read).await?.page)
         })
         .await
     }
@@ -129,6 +131,19 @@ impl ArchiveStore for ScyllaArchive {
         .await
     }
 
+    async fn marks_of(
+        &self,
+        conversation: &ConversationKey,
+        records: &[StoredRecord],
+        now: UnixMillis,
+    ) -> Result<Vec<RowMark>, ArchiveError> {
+        self.within(async {
+            let link = self.connector.link().await?;
+            read::marks_of(&link, conversation, records, now).await
+        })
+        .await
+    }
+
     async fn read(
         &self,
         conversation: &ConversationKey,
@@ -137,7 +152,7 @@ impl ArchiveStore for ScyllaArchive {
         limit: usize,
         now: UnixMillis,
     ) -> Result<ArchivePage, ArchiveError> {
-        self.page(conversation, range, direction, (limit, now), None).await
+        self.page(conversation, range, direction, (limit, PayloadForm::Plain, now), None).await
     }
 
     async fn read_settled(
@@ -145,10 +160,10 @@ impl ArchiveStore for ScyllaArchive {
         conversation: &ConversationKey,
         range: SeqRange,
         direction: Direction,
-        limit: usize,
+        (limit, form): (usize, PayloadForm),
         now: UnixMillis,
     ) -> Result<ArchivePage, ArchiveError> {
-        self.page(conversation, range, direction, (limit, now), Some(&self.known)).await
+        self.page(conversation, range, direction, (limit, form, now), Some(&self.known)).await
     }
 
     async fn earliest(
@@ -161,7 +176,7 @@ impl ArchiveStore for ScyllaArchive {
             let link = self.connector.link().await?;
             let link = &link;
             page::earliest(range, |rest| {
-                page::with_dictionaries(self, &self.decompressor, move |opener| {
+                page::with_dictionaries(self, &self.decompressor, PayloadForm::Plain, move |opener| {
                     let page = PageBuilder::new(conversation, rest, Direction::Forwards, (1, now), opener);
                     read::page(link, page, conversation, Direction::Forwards, now, None)
                 })

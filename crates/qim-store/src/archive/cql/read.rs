@@ -1,17 +1,19 @@
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use qim_core::{ConversationKey, UnixMillis};
 
-use super::buckets::{self, Bucket, Buckets, part_of, seqs_of};
+use super::buckets::{self, Bucket, Buckets, bucket_of, part_of, seqs_of};
 use super::known_buckets::KnownBuckets;
 use super::link::{Link, run_all};
 use crate::archive::page::{DateColumn, Page, PageBuilder, RawRow};
 use crate::archive::row::{signed, unsigned};
-use crate::archive::{ArchiveError, Direction, SeqRange, StoredRow};
+use crate::archive::{ArchiveError, Direction, RowMark, SeqRange, StoredRecord, StoredRow, record_digest};
 
 /// Takes rows of the range until the page is full, bucket by bucket.
 pub(super) async fn page(
     link: &Link,
-    mut page: PageBuilder<'_>,
+    mut page: PageBuilder,
     conversation: &ConversationKey,
     direction: Direction,
     now: UnixMillis,
@@ -39,7 +41,7 @@ pub(super) async fn page(
 
 async fn read_bucket(
     link: &Link,
-    page: &mut PageBuilder<'_>,
+    page: &mut PageBuilder,
     conversation: &ConversationKey,
     bucket: Bucket,
     direction: Direction,
@@ -131,11 +133,41 @@ pub(super) async fn stored_rows(
 ) -> Result<Vec<StoredRow>, ArchiveError> {
     let buckets = buckets::all(link, conversation, range, now).await?;
     let parts: Vec<_> = buckets.into_iter().map(|bucket| (bucket, part_of(bucket.number, range))).collect();
-    let found = found_rows(link, conversation, &parts).await?;
+    Ok(unexpired(found_rows(link, conversation, &parts).await?, now))
+}
+
+/// The marks of the unexpired rows of these records, in the tables and buckets that they belong to.
+pub(super) async fn marks_of(
+    link: &Link,
+    conversation: &ConversationKey,
+    records: &[StoredRecord],
+    now: UnixMillis,
+) -> Result<Vec<RowMark>, ArchiveError> {
+    let mut parts: BTreeMap<(u64, bool), SeqRange> = BTreeMap::new();
+    for StoredRecord { seq, encoded } in records {
+        let table = (bucket_of(*seq), encoded.expires_at().is_none());
+        let part = parts.entry(table).or_insert(SeqRange { from: *seq, below: *seq });
+        part.below = seq + 1;
+    }
+    let queries = parts.into_iter().map(|(table, part)| rows_of_table(link, conversation, table, part));
+    let rows = unexpired(ascending(run_all(queries.collect()).await?), now);
+    let mark =
+        |StoredRow { seq, expires_at, encoded }| RowMark { seq, expires_at, digest: record_digest(&encoded) };
+    Ok(rows.into_iter().map(mark).collect())
+}
+
+/// One for each seq: the held one, where there are two.
+fn unexpired(found: Vec<FoundRow>, now: UnixMillis) -> Vec<StoredRow> {
     let mut rows: Vec<_> = found.into_iter().rev().filter_map(|row| row.unexpired(now)).collect();
-    rows.dedup_by_key(|row| row.seq); // the held one stays
+    rows.dedup_by_key(|row| row.seq);
     rows.reverse();
-    Ok(rows)
+    rows
+}
+
+fn ascending(rows: Vec<Vec<FoundRow>>) -> Vec<FoundRow> {
+    let mut rows: Vec<FoundRow> = rows.into_iter().flatten().collect();
+    rows.sort_by_key(|row| (row.seq, row.held));
+    rows
 }
 
 /// The rows of the parts of these buckets, ascending by seq, and the held one last where a seq has two.
@@ -147,9 +179,7 @@ pub(super) async fn found_rows(
     let queries = parts.iter().flat_map(|(bucket, part)| {
         bucket.tables().map(|held| rows_of_table(link, conversation, (bucket.number, held), *part))
     });
-    let mut rows: Vec<FoundRow> = run_all(queries.collect()).await?.into_iter().flatten().collect();
-    rows.sort_by_key(|row| (row.seq, row.held));
-    Ok(rows)
+    Ok(ascending(run_all(queries.collect()).await?))
 }
 
 async fn rows_of_table(

@@ -1,5 +1,6 @@
 //! The keyspace and its tables: made where they are missing, never changed where they are there.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use qim_core::UnixMillis;
@@ -13,7 +14,7 @@ use super::error;
 use super::statements::{
     CREATE_CLIENT_IDS, CREATE_CONVERSATIONS, CREATE_DICTIONARIES, CREATE_GAPS, CREATE_HELD_RECORDS,
     CREATE_KEYSPACE, CREATE_RECORDS, CREATE_SCHEMA_VERSION, INSERT_SCHEMA_VERSION, SELECT_COMPATIBILITY_MODE,
-    SELECT_KEYSPACES, SELECT_SCHEMA_VERSION, SELECT_TABLES, Text,
+    SELECT_KEYSPACES, SELECT_REPLICATION, SELECT_SCHEMA_VERSION, SELECT_TABLES, Text,
 };
 use crate::archive::ArchiveError;
 
@@ -57,6 +58,7 @@ pub(super) async fn ensure(
             return Err(created.err().unwrap_or_else(error));
         }
     }
+    warn_of_another_replication(session, keyspace, replication_factor).await?;
     if attempts > 0 {
         let refreshed = session.refresh_metadata().await;
         refreshed.map_err(|error| ArchiveError::Unavailable(error.to_string()))?;
@@ -114,6 +116,30 @@ async fn missing_tables(session: &Session, keyspace: &str) -> Result<Vec<Text>, 
     let present: Vec<(String,)> = query(session, text, (keyspace,)).await?;
     let is_missing = |name: &str| !present.iter().any(|(table,)| table == name);
     Ok(TABLES.into_iter().filter(|(name, _)| is_missing(name)).map(|(_, text)| text).collect())
+}
+
+/// A keyspace that is there keeps its replication: to change it is an operator's act, and takes a repair. But nobody
+/// should believe in copies that are not made.
+async fn warn_of_another_replication(
+    session: &Session,
+    keyspace: &str,
+    replication_factor: u8,
+) -> Result<(), ArchiveError> {
+    let text = SELECT_REPLICATION.in_keyspace(keyspace);
+    let rows: Vec<(BTreeMap<String, String>,)> = query(session, text, (keyspace,)).await?;
+    let Some((replication,)) = rows.into_iter().next() else { return Ok(()) };
+    let configured = replication_factor.to_string();
+    // All but the class are numbers of copies: of each data centre, or of the whole.
+    let mut copies = replication.iter().filter(|(name, _)| *name != "class");
+    if copies.any(|(_, copies)| *copies != configured) {
+        tracing::warn!(
+            keyspace,
+            ?replication,
+            configured = replication_factor,
+            "the keyspace has another replication than replication_factor says, and keeps it"
+        );
+    }
+    Ok(())
 }
 
 async fn create(

@@ -25,6 +25,7 @@ statements! {
     CREATE_CLIENT_IDS = "create_client_ids.cql",
     CREATE_DICTIONARIES = "create_dictionaries.cql",
     SELECT_KEYSPACES = "select_keyspaces.cql",
+    SELECT_REPLICATION = "select_replication.cql",
     SELECT_TABLES = "select_tables.cql",
     SELECT_COMPATIBILITY_MODE = "select_compatibility_mode.cql",
     SELECT_SCHEMA_VERSION = "select_schema_version.cql",

@@ -73,7 +73,10 @@ impl Database {
                 | ErrorCode::OperationInterrupted
                 | ErrorCode::OutOfMemory
                 | ErrorCode::FileLockingProtocolFailed
-                | ErrorCode::SchemaChanged,
+                | ErrorCode::SchemaChanged
+                // Of everybody's writes: no conversation is to blame, and rows that expire make room.
+                | ErrorCode::DiskFull
+                | ErrorCode::SystemIoFailure,
             ) => ArchiveError::Unavailable(format!("{}: {error}", self.path.display())),
             Some(ErrorCode::NotADatabase) => self.refuse("is not an SQLite database"),
             _ => self.refuse(&format!("cannot be used: {error}")),

@@ -23,7 +23,7 @@ fn record(seq: u64, payload: usize) -> StoredRecord {
         payload: qim_core::StoredPayload::raw(vec![b'x'; payload].into()),
     };
     let encoded = qim_core::codec::encode(&conversation(), &message).into();
-    StoredRecord { seq, message, encoded }
+    StoredRecord { seq, encoded: qim_core::Decoder::of(&conversation()).check(encoded).unwrap() }
 }
 
 fn open(directory: &TempDir) -> SqliteArchive {
@@ -53,7 +53,7 @@ async fn a_reading_connection_cannot_write() {
 
 /// The limit on pages fails the way a full disk does.
 #[tokio::test]
-async fn a_full_disk_refuses_a_put_and_keeps_what_was_there() {
+async fn a_full_disk_takes_no_put_until_there_is_room_and_keeps_what_was_there() {
     let directory = TempDir::new().unwrap();
     let (archive, conversation, now) = (open(&directory), conversation(), UnixMillis::new(1_800_000_000_000));
     archive.put(&conversation, &[record(1, 100)], now).await.unwrap();
@@ -64,7 +64,7 @@ async fn a_full_disk_refuses_a_put_and_keeps_what_was_there() {
     };
     limit(1).await.unwrap(); // no fewer than there are
     let error = archive.put(&conversation, &[record(2, 60_000)], now).await.unwrap_err();
-    assert!(matches!(&error, ArchiveError::Refused(why) if why.contains("full")), "{error}");
+    assert!(matches!(&error, ArchiveError::Unavailable(why) if why.contains("full")), "{error}");
     limit(1_000_000).await.unwrap();
     assert_eq!(archive.high_water(&conversation).await.unwrap(), 1);
     archive.put(&conversation, &[record(2, 60_000)], now).await.unwrap();
@@ -75,17 +75,18 @@ async fn a_full_disk_refuses_a_put_and_keeps_what_was_there() {
 fn an_error_says_whether_waiting_helps() {
     let database = Database::new("archive.db".into(), Duration::ZERO);
     let explain = |code| database.explain(&rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
-    for code in [ffi::SQLITE_BUSY, ffi::SQLITE_BUSY_SNAPSHOT, ffi::SQLITE_LOCKED, ffi::SQLITE_INTERRUPT] {
+    let waiting = [
+        ffi::SQLITE_BUSY,
+        ffi::SQLITE_BUSY_SNAPSHOT,
+        ffi::SQLITE_LOCKED,
+        ffi::SQLITE_INTERRUPT,
+        ffi::SQLITE_FULL,
+        ffi::SQLITE_IOERR_FSYNC,
+    ];
+    for code in waiting {
         assert!(explain(code).is_retryable(), "{}", explain(code));
     }
-    let acting = [
-        ffi::SQLITE_FULL,
-        ffi::SQLITE_READONLY,
-        ffi::SQLITE_IOERR_FSYNC,
-        ffi::SQLITE_CORRUPT,
-        ffi::SQLITE_CANTOPEN,
-        ffi::SQLITE_NOTADB,
-    ];
+    let acting = [ffi::SQLITE_READONLY, ffi::SQLITE_CORRUPT, ffi::SQLITE_CANTOPEN, ffi::SQLITE_NOTADB];
     for code in acting {
         assert!(matches!(explain(code), ArchiveError::Refused(_)), "{}", explain(code));
     }

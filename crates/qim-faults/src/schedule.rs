@@ -1,0 +1,149 @@
+//! What happens in a run and when: a pure function of its seed.
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::kind::{Effect, Kind, Target};
+use crate::load::{self, Load};
+
+/// How long the load goes on.
+pub(crate) const LOAD_MS: u64 = 4_000;
+/// No fault is in force after this, so that a run sees work between the faults and its end.
+const FAULTS_END_MS: u64 = 3_600;
+const FAULTS_PER_RUN: usize = 3;
+/// Faults of one target are this far apart.
+const REST_MS: u64 = 100;
+/// Some faults are only felt once they outlast a call's deadline, others by a moment.
+const LENGTHS_MS: [u64; 5] = [100, 300, 700, 1_200, 1_700];
+/// No daemon has more siblings.
+pub(crate) const INSTANCES_MAX: usize = 2;
+
+/// A fault, from when to when it is in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) kind: Kind,
+    /// Which of the writers or archivers, or of their links; 0 where there is one only.
+    pub(crate) instance: usize,
+    /// Since the start of the load.
+    pub(crate) start_ms: u64,
+    pub(crate) end_ms: u64,
+}
+
+/// All that a seed decides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Schedule {
+    pub(crate) seed: u64,
+    pub(crate) writers: usize,
+    pub(crate) archivers: usize,
+    /// `QIM_COPY_DELAY` of the archivers.
+    pub(crate) copy_delay_ms: u64,
+    /// In the order of their starts.
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) load: Load,
+}
+
+impl Schedule {
+    /// Of the kinds given, consecutive seeds take the next three each, so that a few runs have them all.
+    pub(crate) fn new(seed: u64, kinds: &[Kind]) -> Self {
+        let mut random = StdRng::seed_from_u64(seed);
+        let writers = random.random_range(1..=INSTANCES_MAX);
+        let archivers = random.random_range(1..=INSTANCES_MAX);
+        let copy_delay_ms = [0, 0, 500, 2_000][random.random_range(0..4)];
+        let mut faults: Vec<Fault> = Vec::new();
+        let turn = usize::try_from(seed % kinds.len().max(1) as u64).expect("an index");
+        for i in 0..FAULTS_PER_RUN.min(kinds.len()) {
+            let kind = kinds[(turn * FAULTS_PER_RUN + i) % kinds.len()];
+            let instances = if kind.target.is_of_writers() { writers } else { archivers };
+            let instance = if kind.target.is_single() { 0 } else { random.random_range(0..instances) };
+            faults.extend(place(kind, instance, &faults, &mut random));
+        }
+        faults.sort_by_key(|fault| fault.start_ms);
+        let load = load::plan(&mut random);
+        Self { seed, writers, archivers, copy_delay_ms, faults, load }
+    }
+
+    /// Whether any fault is of such a kind.
+    pub(crate) fn has(&self, is: impl Fn(Kind) -> bool) -> bool {
+        self.faults.iter().any(|fault| is(fault.kind))
+    }
+}
+
+/// Where it does not meet another fault of the same target.
+fn place(kind: Kind, instance: usize, others: &[Fault], random: &mut StdRng) -> Option<Fault> {
+    // What is cut off is a second's work, which has to be done first.
+    let earliest = if kind.effect == Effect::CutTail { 1_200 } else { 200 };
+    let length = LENGTHS_MS[random.random_range(0..LENGTHS_MS.len())];
+    let start = random.random_range(earliest..FAULTS_END_MS - length);
+    let free = |start: u64| {
+        others.iter().all(|other| {
+            other.kind.target != kind.target
+                || start >= other.end_ms + REST_MS
+                || start + length + REST_MS <= other.start_ms
+        })
+    };
+    let tries = (start..FAULTS_END_MS - length).chain(earliest..start);
+    let start_ms = tries.into_iter().find(|start| free(*start))?;
+    Some(Fault { kind, instance, start_ms, end_ms: start_ms + length })
+}
+
+impl Target {
+    fn is_single(self) -> bool {
+        matches!(self, Self::Redis | Self::Archive)
+    }
+
+    fn is_of_writers(self) -> bool {
+        matches!(self, Self::Writer | Self::ClientLink | Self::WriterRedisLink | Self::WriterArchiveLink)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::kind::Archive;
+
+    proptest! {
+        #[test]
+        fn a_seed_says_everything_and_its_faults_fit_into_the_run(seed: u64) {
+            let kinds = Kind::all(Archive::Cql);
+            let schedule = Schedule::new(seed, &kinds);
+            prop_assert_eq!(&schedule, &Schedule::new(seed, &kinds));
+            prop_assert!((1..=INSTANCES_MAX).contains(&schedule.writers));
+            prop_assert!(schedule.faults.len() >= 2, "{:?}", schedule.faults);
+            for (i, fault) in schedule.faults.iter().enumerate() {
+                prop_assert!(fault.start_ms < fault.end_ms && fault.end_ms <= FAULTS_END_MS);
+                let of_writers = fault.kind.target.is_of_writers();
+                let instances = if of_writers { schedule.writers } else { schedule.archivers };
+                prop_assert!(fault.instance < instances);
+                for other in &schedule.faults[i + 1..] {
+                    prop_assert!(other.start_ms >= fault.start_ms);
+                    prop_assert!(other.kind.target != fault.kind.target || other.start_ms >= fault.end_ms);
+                }
+            }
+        }
+
+        #[test]
+        fn ten_runs_in_a_row_have_every_kind(first in 0..1_000_000_u64) {
+            for archive in [Archive::Sqlite, Archive::Cql] {
+                let mut kinds = Kind::all(archive);
+                kinds.retain(|kind| !kind.loses_data());
+                let runs = first..first + 10;
+                let seen: BTreeSet<Kind> = runs
+                    .flat_map(|seed| Schedule::new(seed, &kinds).faults)
+                    .map(|fault| fault.kind)
+                    .collect();
+                prop_assert!(kinds.iter().all(|kind| seen.contains(kind)), "{:?}", seen);
+            }
+        }
+    }
+
+    #[test]
+    fn another_seed_is_another_schedule() {
+        let kinds = Kind::all(Archive::Sqlite);
+        assert_ne!(Schedule::new(1, &kinds).faults, Schedule::new(24, &kinds).faults);
+        assert_ne!(Schedule::new(1, &kinds).load, Schedule::new(2, &kinds).load);
+    }
+}
