@@ -1,11 +1,9 @@
 -- How places are put at the end of a conversation. Part of the prelude of the scripts, behind fingerprints.lua.
 --
--- A batch is what stands in ARGV for one conversation: SPEC, its records, from ARGV[a] below, and the pieces of those of them that are stubs
--- (pieces.lua). SPEC, big-endian: number of records H, of pieces I3, the floor that must still stand I6 or 0 for any, for
+-- A batch is what stands in ARGV for one conversation: SPEC, its records, from ARGV[a] below, and the pieces of those of
+-- them that are stubs (pieces.lua). SPEC, big-endian: number of records H, of pieces I3, the floor that must still stand I6 or 0 for any, for
 -- each record its hint of 2 bytes, for each its fingerprint of 8 (fingerprints.lua), and where one has to be registered
 -- for GC (SPEC A18) for each its expires_at, I6, or 0.
-
-local SPEC, SPEC_BYTES = '>HI3I6', 11
 
 -- Where in ARGV the pieces end that a stub stands for, when they begin at `p`.
 local function pieces_end(stub, p, stop)

@@ -24,8 +24,6 @@ local function rested_or_new(key)
   return last and resting_header(last, created, lineage) or new_header()
 end
 
-end
-
 -- What nearly every commit is, without tables and long strings: small records behind others, and no reason to look
 -- closer. Answers and does what `commit` would; nil, with nothing done, where it takes that one.
 local function commit_plainly(key, packed, spec, a, count)

@@ -84,11 +84,11 @@ async fn history(store: &TieredMessageStore, id: &str) -> (BTreeMap<u64, String>
             position: Position::After(after),
             limit: 100,
             fail_on_expired: false,
-            accept_zstd: false,
+            form: qim_core::PayloadForm::Plain,
         };
         let page = store.pull(&conversation(id), request, NOW).await.unwrap();
         for record in page.records {
-            records.insert(record.seq, record.message.client_msg_id);
+            records.insert(record.seq, record.message().client_msg_id);
         }
         gaps.extend(page.gaps.iter().map(|gap| (gap.from, gap.to)));
         if !page.has_more {
