@@ -8,7 +8,7 @@ use std::time::Duration;
 use qim_testkit::{Daemon, eventually};
 use qim_tests::{PATIENCE, Pair};
 
-use crate::{Other, metric, resident};
+use crate::{Other, count, metric, resident};
 
 /// What a client begins with, and an empty frame of settings.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
@@ -31,19 +31,19 @@ async fn one_connection_too_many_is_closed_at_once_and_a_silent_one_after_ten_se
     let pair = Pair::options().env("QIM_CONNECTIONS_MAX", "50").start();
     let mut other = Other::connect(&pair.writer).await;
     let mut silent: Vec<TcpStream> = (0..49).map(|_| connect(&pair.writer)).collect();
-    eventually(PATIENCE, "all places are taken", || metric(&pair.writer, "qim_connections") == 50.0);
+    eventually(PATIENCE, "all places are taken", || count(&pair.writer, "qim_connections") == 50);
     for _ in 0..100 {
         let read = connect(&pair.writer).read(&mut [0]);
         assert!(matches!(read, Ok(0)) || read.is_err(), "it is closed: {read:?}");
     }
-    assert_eq!(metric(&pair.writer, "qim_connections_refused_total"), 100.0);
+    assert_eq!(count(&pair.writer, "qim_connections_refused_total"), 100);
     other.is_served().await;
     // Half of them say half of what they should.
     for stream in silent.iter_mut().skip(25) {
         stream.write_all(&PREFACE[..10]).unwrap();
     }
     eventually(PATIENCE, "those that say nothing are given up", || {
-        metric(&pair.writer, "qim_connections") <= 26.0
+        count(&pair.writer, "qim_connections") <= 26
     });
     other.is_served().await;
     Other::connect(&pair.writer).await.is_served().await;
@@ -55,34 +55,33 @@ async fn a_client_that_vanished_without_a_word_is_noticed() {
     let mut other = Other::connect(&pair.writer).await;
     let mut vanished = connect(&pair.writer);
     vanished.write_all(PREFACE).unwrap();
-    eventually(PATIENCE, "both are there", || metric(&pair.writer, "qim_connections") == 2.0);
+    eventually(PATIENCE, "both are there", || count(&pair.writer, "qim_connections") == 2);
     // It answers no ping; the other one does.
-    eventually(PATIENCE, "one is gone", || metric(&pair.writer, "qim_connections") == 1.0);
+    eventually(PATIENCE, "one is gone", || count(&pair.writer, "qim_connections") == 1);
     other.is_served().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_idle_connections_take_little_memory_and_bother_nobody() {
-    let count = 10_000.min(open_files_max() - 500);
+    let connections = 10_000.min(open_files_max() - 500);
     let pair = Pair::options().env("QIM_CONNECTIONS_MAX", "20000").start();
     let mut other = Other::connect(&pair.writer).await;
     let before = resident(&pair.writer);
-    let idle: Vec<TcpStream> = (0..count)
+    let idle: Vec<TcpStream> = (0..connections)
         .map(|_| {
             let mut stream = connect(&pair.writer);
             stream.write_all(PREFACE).unwrap();
             stream
         })
         .collect();
-    #[expect(clippy::cast_precision_loss, reason = "a few thousand")]
-    let all = count as f64 + 1.0;
-    eventually(PATIENCE, "all are there", || metric(&pair.writer, "qim_connections") == all);
+    let all = i64::try_from(idle.len()).unwrap() + 1;
+    eventually(PATIENCE, "all are there", || count(&pair.writer, "qim_connections") == all);
     other.is_served().await;
-    let each = (resident(&pair.writer) - before) * 1024.0 / all;
-    println!("{count} idle connections take {each:.1} KiB each");
+    let each = (resident(&pair.writer) - before) * 1024.0 / f64::from(i32::try_from(all).unwrap());
+    println!("{connections} idle connections take {each:.1} KiB each");
     assert!(each < 64.0, "{each} KiB each");
     drop(idle);
-    eventually(PATIENCE, "they are gone", || metric(&pair.writer, "qim_connections") == 1.0);
+    eventually(PATIENCE, "they are gone", || count(&pair.writer, "qim_connections") == 1);
     other.is_served().await;
 }
 

@@ -45,6 +45,12 @@ fn metric(writer: &Daemon, name: &str) -> f64 {
     writer.metrics().get(name).unwrap_or_else(|| panic!("there is no {name}"))
 }
 
+/// One that is a whole number.
+#[expect(clippy::cast_possible_truncation, reason = "they are small")]
+fn count(writer: &Daemon, name: &str) -> i64 {
+    metric(writer, name).round() as i64
+}
+
 /// Resident memory, in MiB.
 fn resident(writer: &Daemon) -> f64 {
     metric(writer, "process_resident_memory_bytes") / 1024.0 / 1024.0

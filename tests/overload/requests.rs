@@ -10,7 +10,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
 use crate::hostile::{Hostile, answer, framed, prefix, taken};
-use crate::{Other, metric, resident};
+use crate::{Other, count, metric, resident};
 
 const MIB: usize = 1024 * 1024;
 
@@ -50,9 +50,9 @@ async fn a_stream_whose_answers_nobody_takes_is_read_no_further_and_goes_on_when
     }
     hostile.open_windows(1 << 20);
     assert_eq!(taken(answer(response).await.unwrap()).await, Code::Ok);
-    assert_eq!(committed(&pair), 3_050.0);
+    assert!((committed(&pair) - 3_050.0).abs() < 0.5);
     eventually(PATIENCE, "nothing is accounted for any more", || {
-        metric(&pair.writer, "qim_request_memory_bytes") == 0.0
+        count(&pair.writer, "qim_request_memory_bytes") == 0
     });
 }
 
@@ -82,14 +82,14 @@ async fn pages_that_nobody_takes_are_only_as_many_as_there_is_memory_for() {
         "{} pages wait, {refused} were refused",
         open.len()
     );
-    assert!(metric(&pair.writer, "qim_requests_refused_total") >= 94.0);
+    assert!(count(&pair.writer, "qim_requests_refused_total") >= 94);
     assert!(metric(&pair.writer, "qim_request_memory_bytes") <= 16.0 * 1024.0 * 1024.0);
     other.is_served().await;
     // They are taken, and there is room for others.
     hostile.open_windows(8 << 20);
     let ends = futures::future::join_all(open.into_iter().map(taken)).await;
     assert!(ends.iter().all(|end| *end == Code::Ok), "{ends:?}");
-    eventually(PATIENCE, "all is given back", || metric(&pair.writer, "qim_request_memory_bytes") == 0.0);
+    eventually(PATIENCE, "all is given back", || count(&pair.writer, "qim_request_memory_bytes") == 0);
     let again = answer(hostile.send("Pull", &pull_all("big")).await.unwrap()).await.unwrap();
     assert_eq!(taken(again).await, Code::Ok);
 }
@@ -110,14 +110,14 @@ async fn requests_that_never_end_take_no_more_than_their_connections_share() {
         other.is_served().await;
     }
     eventually(PATIENCE, "those without room are refused", || {
-        metric(&pair.writer, "qim_requests_refused_total") >= 44.0
+        count(&pair.writer, "qim_requests_refused_total") >= 44
     });
     assert!(metric(&pair.writer, "qim_request_memory_bytes") <= 16.0 * 1024.0 * 1024.0);
     let grown = resident(&pair.writer) - before;
     assert!(grown < 64.0, "{grown} MiB more than before");
     other.is_served().await;
     drop(open);
-    eventually(PATIENCE, "all is given back", || metric(&pair.writer, "qim_request_memory_bytes") == 0.0);
+    eventually(PATIENCE, "all is given back", || count(&pair.writer, "qim_request_memory_bytes") == 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -177,7 +177,7 @@ async fn fifty_thousand_tiny_requests_leave_nothing_behind() {
     sending.await.unwrap();
     assert_eq!(answered, total);
     assert!(grown < 32.0, "{grown} MiB more than before");
-    eventually(PATIENCE, "all is given back", || metric(&pair.writer, "qim_request_memory_bytes") == 0.0);
+    eventually(PATIENCE, "all is given back", || count(&pair.writer, "qim_request_memory_bytes") == 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -205,7 +205,7 @@ async fn requests_that_are_taken_back_at_once_end_their_connection_and_bother_no
     assert!(told_to_calm_down > 0, "{connections} connections");
     let grown = resident(&pair.writer) - before;
     assert!(grown < 64.0, "{grown} MiB more than before");
-    eventually(PATIENCE, "all is given back", || metric(&pair.writer, "qim_request_memory_bytes") == 0.0);
+    eventually(PATIENCE, "all is given back", || count(&pair.writer, "qim_request_memory_bytes") == 0);
     other.is_served().await;
 }
 
@@ -229,6 +229,6 @@ async fn a_stream_of_large_requests_waits_for_room_and_loses_none() {
         committed += 1;
     }
     assert_eq!(committed, total);
-    assert_eq!(metric(&pair.writer, "qim_requests_refused_total"), 0.0);
+    assert_eq!(count(&pair.writer, "qim_requests_refused_total"), 0);
     other.is_served().await;
 }

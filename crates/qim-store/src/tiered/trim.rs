@@ -3,10 +3,14 @@ use std::time::{Duration, Instant};
 use qim_core::{ConversationKey, UnixMillis};
 
 use super::{MoveError, TieredMessageStore};
+use crate::archive::{ArchiveError, StoredRecord};
 use crate::hot::{Fence, HotPage, HotValue, PageStart, SCRIPT_RECORDS_MAX, TrimOutcome, TrimRequest};
 
 /// How long a conversation rests whose front is due and may not go yet. A copy ends the wait at once.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
+
+/// Of all daemons, at most.
+const CLOCKS_DIFFER_BY: Duration = Duration::from_hours(1);
 
 /// What a trim did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,7 +40,7 @@ impl TieredMessageStore {
         let now = now + began.elapsed();
         let cutoff = now - self.window;
         let floor = page.marks.floor;
-        let (upto, damaged) = due(&page, cutoff, now);
+        let (mut upto, damaged) = due(&page, cutoff, now);
         let copied: Vec<_> = page
             .values
             .into_iter()
@@ -45,11 +49,10 @@ impl TieredMessageStore {
                 _ => None,
             })
             .collect();
-        // What expired before its copy leaves no row, but its client id has to be known to whoever sends it again.
         let archived = page.marks.archived;
         let uncopied: Vec<_> = copied.iter().filter(|record| record.seq > archived).cloned().collect();
-        if !uncopied.is_empty() {
-            self.archive.put(conversation, &uncopied, now).await?;
+        if let Some(stays) = self.leave_ids(conversation, &uncopied, now).await? {
+            upto = upto.min(stays - 1);
         }
         let missing = self.missing(conversation, &copied, now).await?;
         let recopied = self.put_and_verify(conversation, &missing, now).await?.written;
@@ -58,6 +61,30 @@ impl TieredMessageStore {
             (_, Some(reason)) => Err(MoveError::Poisoned(reason)),
             (TrimOutcome::FloorMoved, None) => Ok(TrimReport { removed: 0, recopied, more: true }),
             (TrimOutcome::Trimmed { removed, more, .. }, None) => Ok(TrimReport { removed, recopied, more }),
+        }
+    }
+}
+
+impl TieredMessageStore {
+    /// What expired before its copy leaves no row in the archive, but its client id goes there, so that it is known when it
+    /// is sent again. With the archive away it goes without, so that Redis does not fill with what nobody can read, once it
+    /// has expired by everybody's clock: the answer is the first seq that has not.
+    async fn leave_ids(
+        &self,
+        conversation: &ConversationKey,
+        uncopied: &[StoredRecord],
+        now: UnixMillis,
+    ) -> Result<Option<u64>, ArchiveError> {
+        if uncopied.is_empty() {
+            return Ok(None);
+        }
+        match self.archive.put(conversation, uncopied, now).await {
+            Ok(_) => Ok(None),
+            Err(ArchiveError::Unavailable(_)) => {
+                let fresh = |record: &&StoredRecord| !record.encoded.is_expired(now - CLOCKS_DIFFER_BY);
+                Ok(uncopied.iter().find(fresh).map(|record| record.seq))
+            }
+            Err(error) => Err(error),
         }
     }
 }

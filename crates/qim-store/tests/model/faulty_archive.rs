@@ -48,6 +48,11 @@ impl FaultyArchive {
         std::mem::replace(&mut self.fault.lock().unwrap_or_else(PoisonError::into_inner), fault)
     }
 
+    /// Whether calls do what they are asked and say so.
+    pub(crate) fn is_well(&self) -> bool {
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) == Fault::None
+    }
+
     fn next(&self) -> Fate {
         let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
         match *fault {

@@ -35,6 +35,8 @@ pub(crate) struct World {
     pub(crate) marks: Vec<Marks>,
     pub(crate) earliest: Vec<u64>,
     next_id: u32,
+    /// Something was trimmed while the archive did not answer: what expired then went without leaving its id there.
+    has_trimmed_alone: bool,
 }
 
 impl World {
@@ -47,7 +49,19 @@ impl World {
         let key = |i: usize| conversation(&format!("{name}c{i}"));
         let models = (0..CONVERSATIONS).map(|i| ConversationModel::new(key(i), thirty_days())).collect();
         let (marks, earliest) = (vec![Marks::NEW; CONVERSATIONS], vec![0; CONVERSATIONS]);
-        Self { redis, store, archive, link, now: NOW, latest: NOW, models, marks, earliest, next_id: 0 }
+        Self {
+            redis,
+            store,
+            archive,
+            link,
+            now: NOW,
+            latest: NOW,
+            models,
+            marks,
+            earliest,
+            next_id: 0,
+            has_trimmed_alone: false,
+        }
     }
 
     pub(crate) fn key(&self, conversation: usize) -> ConversationKey {
@@ -62,14 +76,14 @@ impl World {
                 self.send(*conversation, drafts).await;
             }
             Step::Resend { conversation, which } => {
-                if let Some(draft) = self.pick(*conversation, which, Self::is_remembered) {
+                if let Some(draft) = self.pick(*conversation, *which, Self::is_remembered) {
                     let new = self.new_draft(RetentionClass::Default, self.now);
                     self.send(*conversation, vec![draft, new]).await;
                 }
             }
             Step::Conflict { conversation, which } => {
                 if let Some(draft) =
-                    self.pick(*conversation, which, |world, known| !known.is_expired(world.latest))
+                    self.pick(*conversation, *which, |world, known| !known.is_expired(world.latest))
                 {
                     let new = self.new_draft(RetentionClass::Default, self.now);
                     let other = Draft { payload: "something else".into(), ..draft };
@@ -123,8 +137,9 @@ impl World {
 
     /// Whether it will be recognised for certain when it is sent again.
     fn is_remembered(&self, known: &Message) -> bool {
-        let archived =
-            known.class == RetentionClass::Default && self.latest < known.created_at + SURELY_ARCHIVED;
+        let archived = known.class == RetentionClass::Default
+            && self.latest < known.created_at + SURELY_ARCHIVED
+            && !self.has_trimmed_alone;
         !known.is_expired(self.latest) || self.latest < known.created_at + SURELY_HOT || archived
     }
 
@@ -132,7 +147,7 @@ impl World {
     fn pick(
         &self,
         conversation: usize,
-        which: &Index,
+        which: Index,
         fits: impl Fn(&Self, &Message) -> bool,
     ) -> Option<Draft> {
         let known: Vec<&Message> = self.models[conversation]
@@ -238,7 +253,8 @@ impl World {
     }
 
     /// Trims all that is due, or until the archive fails.
-    async fn trim(&self, conversation: usize) {
+    async fn trim(&mut self, conversation: usize) {
+        self.has_trimmed_alone |= !self.archive.is_well();
         let (key, hot) = (self.key(conversation), self.store.hot());
         let fence = fence(hot, &key).await;
         loop {
@@ -251,7 +267,7 @@ impl World {
         hot.release_lease(&fence).await.unwrap();
     }
 
-    async fn stale_archiver(&self, conversation: usize) {
+    async fn stale_archiver(&mut self, conversation: usize) {
         if self.models[conversation].last() == 0 {
             return;
         }

@@ -35,6 +35,16 @@ const REQUEST_BYTES: usize = 2 * 1024;
 /// other.
 type Lane = u64;
 
+/// When a request may begin.
+struct Turn {
+    /// Tells that the one before it in its lane is done.
+    before: Option<oneshot::Receiver<()>>,
+    /// For the one after it.
+    done: oneshot::Sender<()>,
+    lane: Lane,
+    ticket: u64,
+}
+
 struct Done {
     lane: Lane,
     ticket: u64,
@@ -111,7 +121,8 @@ async fn serve(
             request.append.as_ref().is_some_and(|append| append.messages.len() >= TASK_MESSAGES_MIN);
         let (done, wait) = oneshot::channel();
         let before = lanes.insert(lane, (ticket, wait)).map(|(_, wait)| wait);
-        let append = append(history.clone(), caller.clone(), request, held, before, done, lane, ticket);
+        let turn = Turn { before, done, lane, ticket };
+        let append = append(history.clone(), caller.clone(), request, held, turn);
         under_way.push(if is_large { Either::Left(task(append)) } else { Either::Right(append) });
     }
     ends_with
@@ -126,11 +137,9 @@ async fn append(
     caller: Caller,
     request: v1::AppendStreamRequest,
     held: Result<Charge, Status>,
-    before: Option<oneshot::Receiver<()>>,
-    done: oneshot::Sender<()>,
-    lane: Lane,
-    ticket: u64,
+    turn: Turn,
 ) -> Done {
+    let Turn { before, done, lane, ticket } = turn;
     if let Some(before) = before {
         // An error means that the one before is gone, and so is done.
         let _ = before.await;
