@@ -104,6 +104,30 @@ impl Connection {
         .await
     }
 
+    /// The same, with another command right behind it on the same connection, whose reply is answered.
+    pub(super) async fn evalsha_and<T: FromRedisValue>(
+        &self,
+        script: &Script,
+        call: &Cmd,
+        then: &Cmd,
+    ) -> Result<T, HotError> {
+        let both = |call: &Cmd| {
+            let mut both = redis::pipe();
+            both.add_command(call.clone()).ignore().add_command(then.clone());
+            both
+        };
+        self.with_deadline(async |mut live| {
+            let (reply,) = match both(call).query_async(&mut live).await {
+                Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                    both(&script.eval(call)).query_async(&mut live).await?
+                }
+                result => result?,
+            };
+            Ok(reply)
+        })
+        .await
+    }
+
     pub(super) async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, HotError> {
         self.with_deadline(async |mut live| command.query_async(&mut live).await).await
     }
