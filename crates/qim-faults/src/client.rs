@@ -266,7 +266,7 @@ impl Clients {
             last: page.last_conversation_seq,
             archive_unavailable: page.archive_unavailable,
             records,
-            gaps: Vec::new(),
+            gaps: page.gaps.iter().map(|gap| (gap.from, gap.to)).collect(),
             is_final,
         });
         Ok(page)

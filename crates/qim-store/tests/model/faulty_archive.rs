@@ -7,8 +7,8 @@ use bytes::Bytes;
 use qim_core::{ClientIdHash, ConversationKey, Dictionary, PayloadForm, UnixMillis};
 use qim_store::ArchiveStore;
 use qim_store::archive::{
-    ArchiveError, ArchivePage, CommittedId, DictionaryMark, DictionaryStore, Direction, Earliest,
-    MaintenanceReport, PutReport, RowMark, SeqRange, StoredRecord,
+    ArchiveError, ArchivePage, CommittedId, DictionaryMark, DictionaryStore, Direction, Earliest, Gap,
+    MaintenanceReport, PutReport, RowMark, SeqRange, StoredRecord, StoredRow,
 };
 
 /// What happens to calls.
@@ -122,13 +122,13 @@ impl ArchiveStore for FaultyArchive {
         self.call(self.inner.put(conversation, records, now)).await
     }
 
-    async fn marks(
+    async fn rows(
         &self,
         conversation: &ConversationKey,
         range: SeqRange,
         now: UnixMillis,
-    ) -> Result<Vec<RowMark>, ArchiveError> {
-        self.call(self.inner.marks(conversation, range, now)).await
+    ) -> Result<Vec<StoredRow>, ArchiveError> {
+        self.call(self.inner.rows(conversation, range, now)).await
     }
 
     async fn marks_of(
@@ -182,6 +182,18 @@ impl ArchiveStore for FaultyArchive {
 
     async fn high_water(&self, conversation: &ConversationKey) -> Result<u64, ArchiveError> {
         self.call(self.inner.high_water(conversation)).await
+    }
+
+    async fn is_empty(&self) -> Result<bool, ArchiveError> {
+        self.call(self.inner.is_empty()).await
+    }
+
+    async fn note_gap(&self, conversation: &ConversationKey, gap: Gap) -> Result<(), ArchiveError> {
+        self.call(self.inner.note_gap(conversation, gap)).await
+    }
+
+    async fn gaps(&self, conversation: &ConversationKey) -> Result<Vec<Gap>, ArchiveError> {
+        self.call(self.inner.gaps(conversation)).await
     }
 
     async fn count(&self, conversation: &ConversationKey, now: UnixMillis) -> Result<u64, ArchiveError> {
