@@ -114,7 +114,7 @@ fn a_redis_that_is_not_there_is_named_and_ends_the_daemon() {
 
 #[test]
 fn data_made_with_another_number_of_shards_or_another_layout_is_refused_at_the_start() {
-    for (layout, shards, named) in [("2", "64", ["QIM_SHARDS", "64"]), ("1", "256", ["layout 1", "2 only"])] {
+    for (layout, shards, named) in [("3", "64", ["QIM_SHARDS", "64"]), ("2", "256", ["layout 2", "3 only"])] {
         let redis = RedisServer::start();
         redis.command(&["HSET", "qim:deployment", "layout", layout, "shards", shards]);
         for daemon in DAEMONS {

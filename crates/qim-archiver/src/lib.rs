@@ -12,8 +12,8 @@ mod trim;
 
 use std::sync::Arc;
 
-use qim_core::Compression;
 use qim_daemon::{ArchiverConfig, Daemon, Phase, PhaseSpec, Schedule};
+use qim_tiers::Committing;
 
 use crate::metrics::ArchiverMetrics;
 use crate::shards::Worker;
@@ -28,7 +28,7 @@ pub const PHASES: [PhaseSpec; 2] =
 /// Starts all parts of the archiver.
 pub async fn start(daemon: Daemon<ArchiverConfig>, [work, leases]: [Phase; 2]) -> anyhow::Result<()> {
     // It commits nothing, and copies what is stored as it is.
-    let store = qim_tiers::open(&daemon, Compression::Off).await?;
+    let store = qim_tiers::open(&daemon, Committing::NOTHING).await?;
     let metrics = Arc::new(daemon.metrics.register(ArchiverMetrics::new));
     let held = lease::Held::default();
     let worker = Worker {

@@ -76,6 +76,21 @@ fn pull_pages_in_both_directions_and_from_a_time() {
 }
 
 #[test]
+fn pull_names_gaps_beside_the_records() {
+    let server = Server::start();
+    append(&server, 2);
+    server.state().gaps = vec![
+        qim_proto::v1::Gap { from: 3, to: 5, ..Default::default() },
+        qim_proto::v1::Gap { from: 7, to: 7, ..Default::default() },
+    ];
+    let ended = server.run(&["pull", "c", "--json"]);
+    assert_eq!(seqs(&ended), [1, 2]);
+    for told in ["the records of seqs 3 to 5 are lost", "the records of seq 7 are lost"] {
+        assert!(ended.stderr.contains(told), "{}", ended.stderr);
+    }
+}
+
+#[test]
 fn pull_prints_columns_for_people() {
     let server = Server::start();
     for (sender, body) in [("al", "one\ntwo"), ("barbara", "\u{1b}[2J")] {

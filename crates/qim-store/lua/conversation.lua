@@ -8,17 +8,24 @@
 -- and a reader of the newest records gets it with them.
 --
 -- Header, big-endian: layout B (1, which no record begins with), last I5, floor I5, archived I5, live I5, created_at of
--- the last I6, tombstones I3, expires_at of the record at `live` I6 (0: never), buckets H. Then without buckets a hint of
--- 2 bytes for each place (fingerprints.lua), with them: sweep cursor H, entries I4. `live` is the lowest seq that may
--- still be readable: all from floor to live - 1 are tombstones.
+-- the last I6, tombstones I3, expires_at of the record at `live` I6 (0: never), the lineage in which `last` was known to be
+-- right H (lineage.lua), buckets H. Then without buckets a hint of 2 bytes for each place (fingerprints.lua), with them:
+-- sweep cursor H, entries I4. `live` is the lowest seq that may still be readable: all from floor to live - 1 are
+-- tombstones.
 --
 -- Redis' Lua hashes every byte of every string it makes, 1.3 ns a byte: what happens on each commit makes few and short
 -- ones.
 
 local LAYOUT = 1
-local HEADER, HEADER_BYTES = '>BI5I5I5I5I6I3I6H', 38
+local HEADER, HEADER_BYTES = '>BI5I5I5I5I6I3I6HH', 40
 local INDEX, INDEX_BYTES = '>HI4', 6
 local HINT_BYTES = 2
+
+-- Of the conversation with this list: what the names of its shard's keys begin with, and its storage id.
+local function names(key)
+  local tag_end = string.find(key, '}:c:', 1, true)
+  return string.sub(key, 1, tag_end + 1), string.sub(key, tag_end + 4)
+end
 
 -- Of a record or a tombstone; 0 for anything too short to be one.
 local function created_at(value)
@@ -85,15 +92,16 @@ end
 -- A table that is made with all its fields does not grow later.
 local function new_header()
   return {
-    last = 0, floor = 1, archived = 0, live = 1, created = 0, tombstones = 0, live_until = 0, hints = '',
+    last = 0, floor = 1, archived = 0, live = 1, created = 0, tombstones = 0, live_until = 0, lineage = 0, hints = '',
     bucket_count = 0, sweep = 0, held = 0, buckets = false, dirty = false, rests = false,
   }
 end
 
 -- Of a conversation that rests (idle.lua): nothing of it is hot.
-local function resting_header(last, created)
+local function resting_header(last, created, lineage)
   local h = new_header()
   h.last, h.floor, h.archived, h.live, h.created, h.rests = last, last + 1, last, last + 1, created, true
+  h.lineage = lineage
   return h
 end
 
@@ -107,8 +115,8 @@ local function parse_header(packed)
     return nil, 'the header is not one of a conversation'
   end
   local h, _ = new_header(), nil
-  _, h.last, h.floor, h.archived, h.live, h.created, h.tombstones, h.live_until, h.bucket_count =
-    struct.unpack(HEADER, packed)
+  _, h.last, h.floor, h.archived, h.live, h.created, h.tombstones, h.live_until, h.lineage,
+    h.bucket_count = struct.unpack(HEADER, packed)
   if h.archived < h.floor - 1 or h.archived > h.last or h.live < h.floor then
     return nil, 'the marks of the header contradict each other'
   end
@@ -125,7 +133,8 @@ end
 
 local function pack_marks(h)
   return struct.pack(
-    HEADER, LAYOUT, h.last, h.floor, h.archived, h.live, h.created, h.tombstones, h.live_until, h.bucket_count)
+    HEADER, LAYOUT, h.last, h.floor, h.archived, h.live, h.created, h.tombstones, h.live_until, h.lineage,
+    h.bucket_count)
 end
 
 local function pack_header(h)
@@ -135,17 +144,17 @@ local function pack_header(h)
   return pack_marks(h) .. h.hints
 end
 
--- Of the usual header, and without a table: last, floor, archived and created. nil where continuing the conversation
+-- Of the usual header, and without a table: last, floor, archived, created and lineage. nil where continuing the conversation
 -- takes more than records and hints behind the others: there is an index, or nothing that may be read, or this is not a
 -- header.
 local function plain_marks(packed)
   if #packed < HEADER_BYTES then
     return nil
   end
-  local layout, last, floor, archived, live, created, _, _, bucket_count = struct.unpack(HEADER, packed)
+  local layout, last, floor, archived, live, created, _, _, lineage, bucket_count = struct.unpack(HEADER, packed)
   if layout == LAYOUT and bucket_count == 0 and archived >= floor - 1 and archived <= last and live >= floor
     and live <= last and #packed == HEADER_BYTES + HINT_BYTES * (last - floor + 1) then
-    return last, floor, archived, created
+    return last, floor, archived, created, lineage
   end
   return nil
 end
@@ -164,8 +173,8 @@ local WRONG_LENGTH = 'the list does not hold the seqs from floor to last'
 local function load_header(key, idle, id)
   local packed = redis.pcall('LINDEX', key, -1)
   if not packed then
-    local last, created = idle_get(idle, id)
-    return last and resting_header(last, created)
+    local last, created, lineage = idle_get(idle, id)
+    return last and resting_header(last, created, lineage)
   end
   if type(packed) == 'table' then
     return nil, NOT_A_LIST

@@ -3,9 +3,10 @@
 --
 -- One hash a shard. Its fields are buckets 0, 1, 2, ... of about 12 conversations, spread by linear hashing, so that a
 -- look-up reads one small value however many there are. An entry is: length of the id H, the id, last I6, created_at of
--- the last I6. The counter `idle` among the stats says how many there are.
+-- the last I6, lineage H as in a header. The counter `idle` among the stats says how many there are.
 
 local IDLE_BUCKET = 12
+local ENTRY, ENTRY_TAIL = '>I6I6H', 14
 
 local function idle_bucket_of(id, buckets)
   local hash = tonumber(string.sub(redis.sha1hex(id), 1, 8), 16)
@@ -17,7 +18,7 @@ local function idle_find(entries, id)
   local at = 1
   while at <= #entries do
     local length = struct.unpack('>H', entries, at)
-    local stop = at + length + 13
+    local stop = at + 1 + length + ENTRY_TAIL
     if length == #id and string.sub(entries, at + 2, at + 1 + length) == id then
       return at, stop
     end
@@ -26,7 +27,7 @@ local function idle_find(entries, id)
   return nil
 end
 
--- The last seq of the conversation and its date, or nil where it does not rest here.
+-- The last seq of the conversation, its date and lineage, or nil where it does not rest here.
 local function idle_get(key, id)
   local buckets = redis.call('HLEN', key)
   if buckets == 0 then
@@ -37,7 +38,7 @@ local function idle_get(key, id)
   if not at then
     return nil
   end
-  return struct.unpack('>I6I6', entries, at + 2 + #id)
+  return struct.unpack(ENTRY, entries, at + 2 + #id)
 end
 
 local function idle_split(key, buckets)
@@ -46,7 +47,7 @@ local function idle_split(key, buckets)
   local at = 1
   while at <= #entries do
     local length = struct.unpack('>H', entries, at)
-    local entry = string.sub(entries, at, at + length + 13)
+    local entry = string.sub(entries, at, at + 1 + length + ENTRY_TAIL)
     local list = stay
     if idle_bucket_of(string.sub(entry, 3, 2 + length), buckets + 1) == buckets then
       list = move
@@ -57,7 +58,7 @@ local function idle_split(key, buckets)
   redis.call('HSET', key, source, table.concat(stay), buckets, table.concat(move))
 end
 
-local function idle_put(key, stats, id, last, created)
+local function idle_put(key, stats, id, last, created, lineage)
   local buckets = redis.call('HLEN', key)
   if buckets == 0 then
     redis.call('HSET', key, 0, '')
@@ -65,7 +66,7 @@ local function idle_put(key, stats, id, last, created)
   end
   local bucket = idle_bucket_of(id, buckets)
   local entries = redis.call('HGET', key, bucket) or ''
-  redis.call('HSET', key, bucket, entries .. struct.pack('>H', #id) .. id .. struct.pack('>I6I6', last, created))
+  redis.call('HSET', key, bucket, entries .. struct.pack('>H', #id) .. id .. struct.pack(ENTRY, last, created, lineage))
   if redis.call('HINCRBY', stats, 'idle', 1) > buckets * IDLE_BUCKET then
     idle_split(key, buckets)
   end

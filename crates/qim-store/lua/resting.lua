@@ -3,12 +3,12 @@
 --
 -- KEYS  1 conversation  2 idle
 -- ARGV  1 storage id
--- Returns nil where there is a list, {} where there is no conversation, else {last seq, created_at of the last}.
+-- Returns nil where there is a list, {} where there is no conversation, else {last seq, created_at of the last, lineage}.
 if redis.call('EXISTS', KEYS[1]) == 1 then
   return nil
 end
-local last, created = idle_get(KEYS[2], ARGV[1])
+local last, created, lineage = idle_get(KEYS[2], ARGV[1])
 if not last then
   return {}
 end
-return { last, created }
+return { last, created, lineage }

@@ -40,64 +40,24 @@ end
 
 -- Not the header, even where `upto` is above the last.
 local width = math.min(MAX, upto - h.floor + 1, places(h))
-local values = width > 0 and redis.call('LRANGE', KEYS[1], 0, width - 1) or {}
-local removed, collected, entries, pieces = 0, 0, {}, {}
-for i = 1, #values do
-  local seq = h.floor + removed
-  if not may_go(values[i], seq) then
-    break
-  end
-  removed = removed + 1
-  if is_tombstone(values[i]) then
-    collected = collected + 1
-  else
-    if expires_at(values[i]) ~= 0 then
-      entries[#entries + 1] = ARGV[1] .. '\0' .. string.format('%.0f', seq)
-    end
-    if is_stub(values[i]) then
-      pieces[#pieces + 1] = pieces_key(KEYS[1], seq)
-    end
-  end
-end
-
-local archived_before = h.archived
+local front = front_of(KEYS[1], h, width, may_go)
+local removed = front.removed
 if removed > 0 then
-  raise_floor(h, KEYS[1], h.floor + removed)
-  h.archived = math.max(h.archived, h.floor - 1)
-  h.tombstones = h.tombstones - collected
-  if #entries > 0 then
-    redis.call('ZREM', KEYS[3], unpack(entries))
-  end
-  if #pieces > 0 then
-    redis.call('UNLINK', unpack(pieces))
-  end
-  if h.floor > h.last then
-    redis.call('DEL', KEYS[1], KEYS[2])
-    idle_put(KEYS[8], KEYS[6], ARGV[1], h.last, h.created)
-  else
-    redis.call('LPOP', KEYS[1], removed)
-    note_live(KEYS[1], h)
-    store_header(KEYS[1], h)
-  end
-  redis.call('HINCRBY', KEYS[6], 'removed', removed - collected)
-  redis.call('HINCRBY', KEYS[6], 'archived', h.archived - archived_before)
-  if h.archived == h.last then
-    redis.call('ZREM', KEYS[4], ARGV[1])
-  end
+  remove_front(KEYS[1], h, front)
 end
 
 local more = 0
 if h.floor > h.last then
   redis.call('ZREM', KEYS[5], ARGV[1])
 else
-  local front = created_at(value_at(KEYS[1], h, h.floor))
-  if front <= cutoff then
+  local oldest = created_at(value_at(KEYS[1], h, h.floor))
+  if oldest <= cutoff then
     if removed > 0 and h.floor <= h.archived then
       more = 1
     else
-      front = ARGV[7]
+      oldest = ARGV[7]
     end
   end
-  redis.call('ZADD', KEYS[5], front, ARGV[1])
+  redis.call('ZADD', KEYS[5], oldest, ARGV[1])
 end
 return { 'ok', removed, h.floor, h.last, more }

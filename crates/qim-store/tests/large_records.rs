@@ -348,7 +348,10 @@ async fn pieces_live_on_the_node_of_their_conversation_in_a_cluster() {
     let cluster = RedisCluster::start(3);
     let url = cluster.url().parse().unwrap();
     let shards = qim_core::ShardCount::new(16).unwrap();
-    let store = RedisMessageStore::open(&url, shards, 5 * SECOND).unwrap().with_retention(thirty_days());
+    let store = RedisMessageStore::open(&url, shards, 5 * SECOND)
+        .unwrap()
+        .with_retention(thirty_days())
+        .of_new_deployment();
     store.join_deployment().await.unwrap();
     for i in 0..12 {
         let conv = conversation(&format!("c{i}"));

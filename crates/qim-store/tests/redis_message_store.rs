@@ -89,17 +89,15 @@ async fn gc_does_not_stick_after_a_trim_and_entries_left_by_older_versions_go_by
 /// `分层写入方只为热窗口内到期的消息登记到期索引`
 #[tokio::test]
 async fn a18_a_tiered_writer_registers_only_what_expires_inside_the_hot_window() {
-    let (redis, store) = hot_store();
     let conv = conversation("c");
     let batch =
         [draft("1", DefaultClass, NOW), draft("2", Ephemeral24h, NOW), draft("3", ComplianceHold, NOW)];
     for (window, expected) in [(29 * DAY, vec!["c\u{0}2"]), (29 * DAY + MS, vec!["c\u{0}1", "c\u{0}2"])] {
-        let store = store.clone().with_trim_window(window);
+        let (redis, store) = hot_store();
+        let store = store.with_trim_window(window);
         store.commit(&conv, &batch, NOW, None).await.unwrap();
         let members: Vec<String> = registered(&redis).await.into_iter().map(|(member, _)| member).collect();
         assert_eq!(members, expected, "window of {window:?}");
-        let mut raw = raw(&redis).await;
-        redis::cmd("FLUSHALL").exec_async(&mut raw).await.unwrap();
     }
 }
 
@@ -688,12 +686,13 @@ async fn a_redis_that_is_down_is_reported_in_time_and_found_again_when_it_is_bac
     assert!(started.elapsed() < Duration::from_secs(8));
     redis.restart();
     let mut tries = 0;
-    while store.commit(&conv, &drafts(1..2, NOW), NOW, None).await.is_err() {
+    // Only who knows the archive can say whether nothing was lost.
+    while !matches!(store.commit(&conv, &drafts(1..2, NOW), NOW, None).await, Err(CommitError::Doubted)) {
         tries += 1;
-        assert!(tries < 100);
+        assert!(tries < 1000);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert_eq!(marks(&store, &conv).await.last, 2);
+    assert_eq!(marks(&store, &conv).await.last, 1);
 }
 
 /// The scripts read dates and identity of a record by themselves.
@@ -733,7 +732,8 @@ async fn the_same_code_runs_on_a_redis_cluster() {
     let url = cluster.url().parse().unwrap();
     let store = RedisMessageStore::open(&url, qim_core::ShardCount::new(16).unwrap(), Duration::from_secs(5))
         .unwrap()
-        .with_retention(thirty_days());
+        .with_retention(thirty_days())
+        .of_new_deployment();
     store.join_deployment().await.unwrap();
     let conversations: Vec<_> = (0..40).map(|i| conversation(&format!("c{i}"))).collect();
     for conv in &conversations {

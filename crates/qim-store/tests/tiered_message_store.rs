@@ -319,6 +319,8 @@ async fn one_old_message_sent_by_many_at_once_while_it_is_trimmed_is_committed_o
     let Tiers { store, redis: _redis, dir: _dir } = tiers();
     let conv = conversation("c");
     let old = drafts(0..40, NOW - 8 * DAY);
+    // The archiver finds nothing before.
+    commit(&store, &conv, &old[..1], NOW).await;
     let senders: Vec<_> = (0..6)
         .map(|_| {
             let (store, conv, old) = (store.clone(), conv.clone(), old.clone());

@@ -33,7 +33,7 @@ pub use model::{ConversationModel, ModelCommit};
 pub use nix::sys::signal::Signal;
 pub use ports::free_port;
 pub use redis_cluster::RedisCluster;
-pub use redis_server::{RedisOptions, RedisServer};
+pub use redis_server::{AppendOnlyFile, RedisOptions, RedisServer};
 pub use resp::Reply;
 pub use samples::Samples;
 pub use slot_migration::SlotMigration;

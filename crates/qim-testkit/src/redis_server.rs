@@ -1,3 +1,4 @@
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -24,6 +25,17 @@ const START_TRIES: usize = 5;
 #[derive(Debug, Clone, Default)]
 pub struct RedisOptions {
     arguments: Vec<String>,
+}
+
+/// An append-only file at some moment.
+#[derive(Debug, Clone)]
+pub struct AppendOnlyFile(Vec<(OsString, Vec<u8>)>);
+
+impl AppendOnlyFile {
+    /// Whether these bytes are in it.
+    pub fn contains(&self, bytes: &[u8]) -> bool {
+        self.0.iter().any(|(_, content)| content.windows(bytes.len()).any(|window| window == bytes))
+    }
 }
 
 /// A real redis-server on a free loopback port, in a directory of its own; killed when dropped.
@@ -134,21 +146,47 @@ impl RedisServer {
         self.restart();
     }
 
+    /// Its append-only file as it is now: what a disk would have, had the machine ended here.
+    pub fn append_only_file(&self) -> AppendOnlyFile {
+        let dir = self.append_only_dir();
+        let files = fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+        let read = |entry: io::Result<fs::DirEntry>| {
+            let path = entry.expect("an entry").path();
+            (path.file_name().expect("a name").to_owned(), fs::read(&path).expect("its content"))
+        };
+        AppendOnlyFile(files.map(read).collect())
+    }
+
+    /// Puts this file in the place of its own. It must not be running.
+    pub fn set_append_only_file(&self, AppendOnlyFile(files): &AppendOnlyFile) {
+        assert!(self.process().is_none(), "it runs");
+        let dir = self.append_only_dir();
+        fs::remove_dir_all(&dir).expect("its append-only file");
+        fs::create_dir(&dir).expect("a directory");
+        for (name, content) in files {
+            fs::write(dir.join(name), content).expect("room for a file");
+        }
+    }
+
+    fn append_only_dir(&self) -> PathBuf {
+        self.dir.path().join("appendonlydir")
+    }
+
     /// How long the append-only file is that it writes to now, in bytes.
     pub fn append_only_bytes(&self) -> u64 {
-        fs::metadata(self.append_only_file()).expect("it keeps an append-only file").len()
+        fs::metadata(self.append_only_part()).expect("it keeps an append-only file").len()
     }
 
     /// Ends it by SIGKILL and cuts the append-only file to this length, like a machine that lost what was not synced.
     pub fn kill_and_cut(&self, bytes: u64) {
         self.kill();
-        let file = fs::File::options().write(true).open(self.append_only_file()).expect("its own file");
+        let file = fs::File::options().write(true).open(self.append_only_part()).expect("its own file");
         file.set_len(bytes).expect("its own file");
     }
 
     /// The last one of those that the manifest names.
-    fn append_only_file(&self) -> PathBuf {
-        let dir = self.dir.path().join("appendonlydir");
+    fn append_only_part(&self) -> PathBuf {
+        let dir = self.append_only_dir();
         let entries = fs::read_dir(&dir).expect("it keeps an append-only file");
         let names = entries.map(|entry| entry.expect("it can be listed").path());
         let parts = names.filter(|path| path.to_string_lossy().ends_with(".incr.aof"));

@@ -1,7 +1,7 @@
 //! The two tiers as a daemon's configuration describes them: what all who have both wire the same. The shell of the
 //! daemons and the store know nothing of each other.
 
-use qim_core::Compression;
+use qim_core::{CommitDurability, Compression};
 use qim_daemon::config::DaemonConfig;
 use qim_daemon::{
     Condition, Daemon, Phase, RETENTION_WATCH_INTERVAL, Readiness, RetentionWatch, Schedule, SharedConfig,
@@ -11,8 +11,26 @@ use qim_store::tiered::TierOptions;
 use qim_store::{RedisMessageStore, TieredMessageStore};
 use tokio_util::sync::CancellationToken;
 
-/// Where the tiers are, and what holds for both daemons. `compression` is of no concern to whoever commits nothing.
-pub fn options(shared: &SharedConfig, compression: Compression) -> TierOptions<'_> {
+/// How messages are committed: of no concern to whoever commits none.
+#[derive(Debug, Clone, Copy)]
+pub struct Committing {
+    /// How payloads are stored.
+    pub compression: Compression,
+    /// When a message is acknowledged.
+    pub durability: CommitDurability,
+    /// How many bytes of acknowledged messages are remembered.
+    pub recent_bytes_max: usize,
+}
+
+impl Committing {
+    /// For whoever commits nothing.
+    pub const NOTHING: Self =
+        Self { compression: Compression::Off, durability: CommitDurability::Memory, recent_bytes_max: 0 };
+}
+
+/// Where the tiers are, and what holds for both daemons.
+pub fn options(shared: &SharedConfig, committing: Committing) -> TierOptions<'_> {
+    let Committing { compression, durability, recent_bytes_max } = committing;
     TierOptions {
         redis_url: &shared.redis_url,
         redis_tls: &shared.redis_tls,
@@ -24,15 +42,17 @@ pub fn options(shared: &SharedConfig, compression: Compression) -> TierOptions<'
         retention: shared.default_history_retention,
         hot_window: shared.hot_window,
         compression,
+        durability,
+        recent_bytes_max,
     }
 }
 
 /// Opens both tiers for a daemon, and says how they are. An archive that does not answer may come later.
 pub async fn open<C: DaemonConfig>(
     daemon: &Daemon<C>,
-    compression: Compression,
+    committing: Committing,
 ) -> anyhow::Result<TieredMessageStore> {
-    let opened = TieredMessageStore::open(options(daemon.config.shared(), compression)).await?;
+    let opened = TieredMessageStore::open(options(daemon.config.shared(), committing)).await?;
     for warning in opened.warnings {
         tracing::warn!(warning, "hot tier");
     }

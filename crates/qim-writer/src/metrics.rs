@@ -5,6 +5,7 @@ use metrics::{
     histogram,
 };
 use qim_core::RetentionClass;
+use qim_store::hot::LossReport;
 
 /// Everything the writer counts.
 pub(crate) struct WriterMetrics {
@@ -28,6 +29,16 @@ pub(crate) struct WriterMetrics {
     pub(crate) dictionary: Gauge,
     pub(crate) redis_used: Gauge,
     pub(crate) redis_limit: Gauge,
+    losses: Losses,
+}
+
+struct Losses {
+    restored: Counter,
+    conflicts: Counter,
+    gaps: Counter,
+    lost: Counter,
+    cut_short: Counter,
+    recent_bytes: Gauge,
 }
 
 struct Refusals {
@@ -78,6 +89,14 @@ impl WriterMetrics {
             dictionary: gauge!("qim_dictionary_in_use"),
             redis_used: gauge!("qim_redis_memory_used_bytes"),
             redis_limit: gauge!("qim_redis_memory_limit_bytes"),
+            losses: Losses {
+                restored: counter!("qim_restored_messages_total"),
+                conflicts: counter!("qim_restore_conflicts_total"),
+                gaps: counter!("qim_gaps_total"),
+                lost: counter!("qim_lost_messages_total"),
+                cut_short: counter!("qim_recent_cut_short_total"),
+                recent_bytes: gauge!("qim_recent_bytes"),
+            },
         }
     }
 
@@ -94,6 +113,17 @@ impl WriterMetrics {
             Refusal::Corrupt => &self.refusals.corrupt,
         };
         counter.increment(1);
+    }
+
+    pub(crate) fn losses(&self, report: LossReport) {
+        let LossReport { restored, conflicts, gaps, lost, recent_bytes, cut_short } = report;
+        self.losses.restored.absolute(restored);
+        self.losses.conflicts.absolute(conflicts);
+        self.losses.gaps.absolute(gaps);
+        self.losses.lost.absolute(lost);
+        self.losses.cut_short.absolute(cut_short);
+        #[allow(clippy::cast_precision_loss, reason = "a gauge is a double")]
+        self.losses.recent_bytes.set(recent_bytes as f64);
     }
 
     /// Called at each scrape, so that the lag grows even while nothing can be asked.
@@ -149,4 +179,34 @@ fn describe() {
     );
     describe_gauge!("qim_redis_memory_used_bytes", Unit::Bytes, "Memory that Redis uses.");
     describe_gauge!("qim_redis_memory_limit_bytes", Unit::Bytes, "Memory that Redis may use; 0: no limit.");
+    describe_losses();
+}
+
+fn describe_losses() {
+    describe_counter!(
+        "qim_restored_messages_total",
+        Unit::Count,
+        "Acknowledged messages that Redis had lost, put back under their seqs."
+    );
+    describe_counter!(
+        "qim_restore_conflicts_total",
+        Unit::Count,
+        "Acknowledged messages that could not be put back, since another has their seq."
+    );
+    describe_counter!("qim_gaps_total", Unit::Count, "Gaps noted: runs of seqs whose messages are lost.");
+    describe_counter!(
+        "qim_lost_messages_total",
+        Unit::Count,
+        "Seqs in noted gaps: as many messages are lost, or at most as many."
+    );
+    describe_counter!(
+        "qim_recent_cut_short_total",
+        Unit::Count,
+        "Acknowledged messages that were not remembered for ten seconds, for want of room."
+    );
+    describe_gauge!(
+        "qim_recent_bytes",
+        Unit::Bytes,
+        "What is remembered of acknowledged messages that the archive may not have."
+    );
 }

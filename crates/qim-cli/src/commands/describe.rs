@@ -3,6 +3,7 @@ use std::time::Duration;
 use qim_proto::v1;
 use serde::Serialize;
 
+use super::pull::show_gap;
 use super::tell;
 use crate::cli::DescribeArgs;
 use crate::failure::Failure;
@@ -26,6 +27,15 @@ struct Description<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     set_aside: Option<&'a str>,
     archive_unavailable: bool,
+    gaps: Vec<Gap>,
+}
+
+/// Seqs whose records are lost.
+#[derive(Serialize)]
+struct Gap {
+    from: u64,
+    to: u64,
+    noticed_at_ms: i64,
 }
 
 /// Prints what the server knows about a conversation; also about one that does not exist.
@@ -58,6 +68,9 @@ fn print(description: &v1::DescribeResponse, output: &mut Output) -> Result<(), 
     if description.archive_unavailable {
         pairs.push(("archive", "unavailable: the numbers speak of the hot tier only".to_owned()));
     }
+    for gap in &description.gaps {
+        pairs.push(("lost", format!("{}, noticed {}", show_gap(gap), show_date(gap.noticed_at_ms))));
+    }
     output.pairs(&pairs)
 }
 
@@ -76,6 +89,13 @@ impl<'a> From<&'a v1::DescribeResponse> for Description<'a> {
             shard: response.shard,
             set_aside: response.set_aside.as_deref(),
             archive_unavailable: response.archive_unavailable,
+            gaps: response.gaps.iter().map(Gap::from).collect(),
         }
+    }
+}
+
+impl From<&v1::Gap> for Gap {
+    fn from(gap: &v1::Gap) -> Self {
+        Self { from: gap.from, to: gap.to, noticed_at_ms: gap.noticed_at_ms }
     }
 }

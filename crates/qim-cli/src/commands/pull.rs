@@ -70,6 +70,14 @@ fn tell_limits(page: &v1::PullResponse) {
     if page.archive_unavailable {
         tell("the archive is unavailable: older records may be missing here");
     }
+    for gap in &page.gaps {
+        tell(&format!("the records of {} are lost", show_gap(gap)));
+    }
+}
+
+/// The seqs of a gap.
+pub(super) fn show_gap(gap: &v1::Gap) -> String {
+    if gap.from == gap.to { format!("seq {}", gap.from) } else { format!("seqs {} to {}", gap.from, gap.to) }
 }
 
 /// Goes on in the same direction. A page that leads nowhere would be read for ever.

@@ -1,9 +1,9 @@
-use qim_core::Compression;
 use qim_daemon::ArchiverConfig;
 use qim_daemon::config::{DaemonConfig, Environment};
 use qim_store::TieredMessageStore;
 use qim_store::hot::HotError;
 use qim_store::tiered::MoveError;
+use qim_tiers::Committing;
 
 use crate::failure::Failure;
 use crate::session::Session;
@@ -15,7 +15,7 @@ pub(super) async fn open(session: &Session) -> Result<TieredMessageStore, Failur
         .map_err(|faults| Failure::Configuration(faults.to_string()))?;
     let shared = config.shared();
     let opened =
-        TieredMessageStore::open(qim_tiers::options(shared, Compression::Off)).await.map_err(|error| {
+        TieredMessageStore::open(qim_tiers::options(shared, Committing::NOTHING)).await.map_err(|error| {
             let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             Failure::Unavailable(format!("{error}: {why}"))
         })?;

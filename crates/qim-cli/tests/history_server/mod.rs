@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use qim_proto::v1::{Record, history_server::HistoryServer};
+use qim_proto::v1::{Gap, Record, history_server::HistoryServer};
 use tokio::runtime::Runtime;
 use tonic::transport::server::TcpIncoming;
 
@@ -28,6 +28,8 @@ pub(crate) struct State {
     pub(crate) lost_answers: u32,
     /// So many pages say that the archive could not be read.
     pub(crate) archive_outages: u32,
+    /// What each page names as lost.
+    pub(crate) gaps: Vec<Gap>,
     /// How long an import takes.
     pub(crate) import_takes: Duration,
     /// A page holds no more, whatever is asked for; 0: no limit.

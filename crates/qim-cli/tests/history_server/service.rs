@@ -99,6 +99,7 @@ impl History for Service {
             has_more,
             next_seq,
             archive_unavailable,
+            gaps: state.gaps.clone(),
         }))
     }
 

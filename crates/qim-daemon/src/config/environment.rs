@@ -73,6 +73,8 @@ pub(super) struct Raw {
     pub(super) keepalive: Option<String>,
     pub(super) compression: Option<String>,
     pub(super) dictionary_refresh: Option<String>,
+    pub(super) commit_durability: Option<String>,
+    pub(super) recent_bytes_max: Option<String>,
     pub(super) copy_delay: Option<String>,
 }
 

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use qim_access::TokenFile;
-use qim_core::{ArchiveUrl, ClientTls, Compression, RedisUrl, RetentionDays, ShardCount};
+use qim_core::{ArchiveUrl, ClientTls, CommitDurability, Compression, RedisUrl, RetentionDays, ShardCount};
 
 pub use environment::Environment;
 pub use show::format_duration;
@@ -99,6 +99,10 @@ pub struct WriterConfig {
     pub compression: Compression,
     /// How often the writer looks for a new dictionary.
     pub dictionary_refresh: Duration,
+    /// When a message is acknowledged.
+    pub commit_durability: CommitDurability,
+    /// How many bytes of acknowledged messages are remembered.
+    pub recent_bytes_max: usize,
     /// gRPC is served over TLS with these.
     pub tls: Option<TlsPaths>,
     /// Which tokens there are; where there are none, every client may do everything.

@@ -53,6 +53,8 @@ impl WriterConfig {
             ("QIM_KEEPALIVE", format_duration(self.keepalive)),
             ("QIM_COMPRESSION", compression_name(self.compression).to_owned()),
             ("QIM_DICTIONARY_REFRESH", format_duration(self.dictionary_refresh)),
+            ("QIM_COMMIT_DURABILITY", self.commit_durability.to_string()),
+            ("QIM_RECENT_BYTES_MAX", self.recent_bytes_max.to_string()),
         ];
         if let Some(tls) = &self.tls {
             own.push(("QIM_TLS_CERT_FILE", tls.cert_file.display().to_string()));

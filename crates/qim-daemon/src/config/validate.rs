@@ -69,6 +69,14 @@ impl DaemonConfig for WriterConfig {
                 raw.dictionary_refresh.as_deref(),
                 (Duration::from_secs(1), HOUR),
             ),
+            commit_durability: check.value(
+                "QIM_COMMIT_DURABILITY",
+                raw.commit_durability.as_deref(),
+                value::commit_durability,
+            ),
+            recent_bytes_max: check.value("QIM_RECENT_BYTES_MAX", raw.recent_bytes_max.as_deref(), |text| {
+                value::whole_number(text, 0..=u32::MAX).map(|bytes| bytes as usize)
+            }),
             tls,
             tokens: check.tokens(&raw),
             reload_interval: check.duration(

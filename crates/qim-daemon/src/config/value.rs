@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use qim_core::{Compression, RetentionDays, validate_id};
+use qim_core::{CommitDurability, Compression, RetentionDays, validate_id};
 use tracing_subscriber::EnvFilter;
 
 use super::{LogFormat, format_duration};
@@ -61,6 +61,10 @@ pub(super) fn compression(text: &str) -> Parsed<Compression> {
         "zstd" => Ok(Compression::Zstd),
         _ => Err(format!("{text:?} is neither zstd nor off")),
     }
+}
+
+pub(super) fn commit_durability(text: &str) -> Parsed<CommitDurability> {
+    text.parse()
 }
 
 pub(super) fn log_format(text: &str) -> Parsed<LogFormat> {

@@ -321,6 +321,22 @@ pub const VARIABLES: &[Variable] = &[
         meaning: "how often the writer looks for a new dictionary: 1s to 1h",
     },
     Variable {
+        name: "QIM_COMMIT_DURABILITY",
+        used_by: Writer,
+        default: Value("memory"),
+        reason: "what Redis loses of the last second a living writer puts back",
+        meaning: "when a message is acknowledged: memory, when Redis has it; fsync, when it is on the disk of Redis; or \
+                  replicated:N, when N replicas (1 to 5) have it, too",
+    },
+    Variable {
+        name: "QIM_RECENT_BYTES_MAX",
+        used_by: Writer,
+        default: Value("67108864"),
+        reason: "minutes of a busy writer's messages, and a small part of its machine",
+        meaning: "how many bytes of acknowledged messages that the archive may not have are remembered, to be put back \
+                  where Redis loses them: 0 to 4294967295; 0 remembers none",
+    },
+    Variable {
         name: "QIM_COPY_DELAY",
         used_by: Archiver,
         default: Value("2s"),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use qim_core::{
     ArchiveUrl, ClientIdHash, ClientTls, CodecError, ConversationKey, EncodedRecord, PayloadForm, Record,
     UnixMillis,
@@ -22,7 +23,7 @@ pub use sqlite::SqliteArchive;
 
 /// Most records in one [`ArchiveStore::put`].
 pub const PUT_RECORDS_MAX: usize = 512;
-/// Widest range of one [`ArchiveStore::marks`].
+/// Widest range of one [`ArchiveStore::rows`] and [`ArchiveStore::marks`].
 pub const MARKS_WIDTH_MAX: u64 = 512;
 /// Most records in one [`ArchiveStore::read`].
 pub const READ_RECORDS_MAX: usize = 500;
@@ -73,6 +74,28 @@ pub struct PutReport {
     pub unchanged: u64,
     /// Rows among `written` whose TTL the store had to cut short of their date.
     pub clamped: u64,
+}
+
+/// Seqs that were given and whose records are lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// The first seq.
+    pub from: u64,
+    /// The last seq.
+    pub to: u64,
+    /// When it was noticed that data may have been lost, by the clock of the server that was.
+    pub noticed_at: UnixMillis,
+}
+
+/// A row as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredRow {
+    /// Its place in the conversation.
+    pub seq: u64,
+    /// When it expires; `None`: never by itself.
+    pub expires_at: Option<UnixMillis>,
+    /// The encoded record.
+    pub encoded: Bytes,
 }
 
 /// What tells an archived row from another one, made of the row as it was read.
@@ -243,14 +266,30 @@ pub trait ArchiveStore: DictionaryStore {
         now: UnixMillis,
     ) -> Result<PutReport, ArchiveError>;
 
-    /// The marks of the unexpired rows with `from <= seq < below`, ascending; the range is at most 512 wide. A row
-    /// without a readable date or record has none, so that whoever relies on marks takes it for missing.
+    /// The unexpired rows with `from <= seq < below`, ascending; the range is at most 512 wide. One without a readable
+    /// date or record is left out.
+    async fn rows(
+        &self,
+        conversation: &ConversationKey,
+        range: SeqRange,
+        now: UnixMillis,
+    ) -> Result<Vec<StoredRow>, ArchiveError>;
+
+    /// The marks of [`Self::rows`]: a damaged row has none, so that whoever relies on marks takes it for missing.
     async fn marks(
         &self,
         conversation: &ConversationKey,
         range: SeqRange,
         now: UnixMillis,
-    ) -> Result<Vec<RowMark>, ArchiveError>;
+    ) -> Result<Vec<RowMark>, ArchiveError> {
+        let rows = self.rows(conversation, range, now).await?;
+        let mark = |StoredRow { seq, expires_at, encoded }| RowMark {
+            seq,
+            expires_at,
+            digest: record_digest(&encoded),
+        };
+        Ok(rows.into_iter().map(mark).collect())
+    }
 
     /// The marks of the unexpired rows of these records of one put, in a range at most 512 wide. They are looked for
     /// where that put has written them, and not by the way that a reader takes to them: [`Self::marks`] goes that way,
@@ -304,6 +343,16 @@ pub trait ArchiveStore: DictionaryStore {
     /// The highest seq ever put, whether or not its record has expired; 0 for a conversation that never had one. Never
     /// below a stored seq; a put that failed may have raised it, too.
     async fn high_water(&self, conversation: &ConversationKey) -> Result<u64, ArchiveError>;
+
+    /// Whether it never had a record of any conversation.
+    async fn is_empty(&self) -> Result<bool, ArchiveError>;
+
+    /// Notes for ever that the records of these seqs are lost, and raises the high-water mark to the last of them, so that
+    /// they are never given again. Repeating it changes nothing.
+    async fn note_gap(&self, conversation: &ConversationKey, gap: Gap) -> Result<(), ArchiveError>;
+
+    /// The noted gaps of a conversation, ascending.
+    async fn gaps(&self, conversation: &ConversationKey) -> Result<Vec<Gap>, ArchiveError>;
 
     /// How many unexpired records it holds. The one call whose work grows with the conversation.
     async fn count(&self, conversation: &ConversationKey, now: UnixMillis) -> Result<u64, ArchiveError>;

@@ -7,7 +7,7 @@ use qim_core::{ConversationKey, Decompressor, Message, RetentionClass, StoredPay
 use redis::Value;
 
 use super::fingerprint::Fingerprint;
-use super::group::{EncodedMessage, Job};
+use super::group::{EncodedMessage, Job, push_spec};
 use super::pieces::stub_for;
 use super::{HotError, HotValue, RedisMessageStore, SCRIPT_RECORDS_MAX, corrupt};
 
@@ -82,6 +82,9 @@ pub enum CommitError {
         /// Where it is now.
         floor: u64,
     },
+    /// Redis may have lost data since the conversation was last settled: only who knows the archive can go on.
+    #[error("the conversation was not settled since Redis may have lost data")]
+    Doubted,
     /// The hot tier failed.
     #[error(transparent)]
     Hot(#[from] HotError),
@@ -234,7 +237,7 @@ impl RedisMessageStore {
         now: UnixMillis,
         floor: Option<u64>,
     ) -> Result<Reply, CommitError> {
-        let reply = self.group.submit(self.job(conversation, pending, now, floor)).await;
+        let reply = self.submit(self.job(conversation, pending, now, floor)).await;
         match reply.map_err(CommitError::from).and_then(|reply| parse_reply(conversation, reply)) {
             Err(CommitError::Hot(HotError::OutOfMemory)) => {
                 self.find_committed(conversation, self.job(conversation, pending, now, floor)).await
@@ -265,15 +268,18 @@ impl RedisMessageStore {
     /// At the memory limit: a job whose messages were all committed before is answered, and changes nothing; any other is
     /// refused.
     async fn find_committed(&self, conversation: &ConversationKey, job: Job) -> Result<Reply, CommitError> {
+        let lineage = self.current_lineage(self.lane_of(job.keys.shard)).await?;
         let mut call = self.scripts.find_committed.call();
         call.key(job.keys.records()).key(job.keys.shard.idle());
         let mut spec = Vec::new();
-        job.push_spec(&mut spec);
+        push_spec(&mut spec, None, job.messages.iter());
         call.arg(&job.keys.id).arg(spec);
         for message in &job.messages {
             call.arg(message.in_place());
         }
-        match parse_reply(conversation, self.connection.script(&call).await?)? {
+        let reply = self.connection.script(&call).await?;
+        self.pass_barrier(&lineage).await?;
+        match parse_reply(conversation, reply)? {
             Reply::Known(known) if known.len() == job.messages.len() => Ok(Reply::Known(known)),
             _ => Err(HotError::OutOfMemory.into()),
         }
@@ -300,7 +306,7 @@ impl RedisMessageStore {
     }
 
     /// When GC has to collect the record; `None` where it never expires, or where trimming comes first (SPEC A18).
-    fn gc_date(&self, dates: Dates) -> Option<UnixMillis> {
+    pub(super) fn gc_date(&self, dates: Dates) -> Option<UnixMillis> {
         let expires_at = dates.expires_at?;
         let retention = expires_at.since(dates.created_at);
         let trimmed_first = self.trim_window.is_some_and(|window| retention >= window + DAY);
@@ -355,6 +361,7 @@ fn parse_reply(conversation: &ConversationKey, reply: Value) -> Result<Reply, Co
     match kind.as_str() {
         "date" => Ok(Reply::OlderThan(UnixMillis::new(read(next()?)?))),
         "floor" => Err(CommitError::FloorMoved { floor: read(next()?)? }),
+        "doubt" => Err(CommitError::Doubted),
         "corrupt" => Err(corrupt(conversation, read::<String>(next()?)?).into()),
         "error" => Err(HotError::from_text(read(next()?)?).into()),
         "known" => {

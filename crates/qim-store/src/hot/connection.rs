@@ -15,9 +15,11 @@ use super::cluster::{Cluster, is_silence};
 use super::keys::ShardKeys;
 use super::script::{Script, ScriptCall};
 
-/// A cluster's answers that end by themselves (a fail-over, a slot that moves) are waited out this long in between. With the
-/// client's own 1.3 s most calls would reach their deadline.
-const CLUSTER_RETRY_MS: (u64, u64) = (20, 200);
+/// How often the client of a cluster tries again what ends by itself: a slot that moves, a connection that broke. No more:
+/// each try on a node that is dead reads the map of slots anew, and the calls on all other nodes wait for that.
+const CLUSTER_RETRIES: u32 = 3;
+/// The least and the most that it waits in between. With its own 1.3 s most calls would reach their deadline.
+const CLUSTER_RETRY_MS: (u64, u64) = (50, 300);
 
 /// How many deadlines of a call a cluster may be silent before it is connected to anew.
 const SILENCE_DEADLINES: u32 = 2;
@@ -59,6 +61,7 @@ impl Connection {
                 let mut builder = ClusterClient::builder(nodes.iter().map(String::as_str))
                     .connection_timeout(timeout)
                     .response_timeout(timeout)
+                    .retries(CLUSTER_RETRIES)
                     .min_retry_wait(CLUSTER_RETRY_MS.0)
                     .max_retry_wait(CLUSTER_RETRY_MS.1)
                     .tcp_settings(tcp_settings(timeout));
@@ -97,6 +100,30 @@ impl Connection {
                 script.eval(call).query_async(&mut live).await
             }
             result => result,
+        })
+        .await
+    }
+
+    /// The same, with another command right behind it on the same connection, whose reply is answered.
+    pub(super) async fn evalsha_and<T: FromRedisValue>(
+        &self,
+        script: &Script,
+        call: &Cmd,
+        then: &Cmd,
+    ) -> Result<T, HotError> {
+        let both = |call: &Cmd| {
+            let mut both = redis::pipe();
+            both.add_command(call.clone()).ignore().add_command(then.clone());
+            both
+        };
+        self.with_deadline(async |mut live| {
+            let (reply,) = match both(call).query_async(&mut live).await {
+                Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                    both(&script.eval(call)).query_async(&mut live).await?
+                }
+                result => result?,
+            };
+            Ok(reply)
         })
         .await
     }

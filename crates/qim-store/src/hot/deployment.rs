@@ -3,11 +3,12 @@ use std::time::Duration;
 
 use qim_core::{PeerRetention, RetentionDays, UnixMillis};
 
+use super::durability::ServerFacts;
 use super::keys::{DEPLOYMENT, RETENTION};
 use super::{HotError, RedisMessageStore};
 
 /// The layout of keys and values that this program reads and writes.
-const LAYOUT: u16 = 2;
+const LAYOUT: u16 = 3;
 /// The oldest Redis that has all that the scripts use.
 const REDIS_MAJOR_MIN: u32 = 7;
 /// A daemon that was not heard of for this long no longer counts.
@@ -67,42 +68,37 @@ impl RedisMessageStore {
     async fn check_server(&self) -> Result<Vec<String>, DeploymentError> {
         let info = self.connection.info("server").await?;
         let versions = info.lines().filter_map(|line| line.strip_prefix("redis_version:")).map(str::trim);
-        let major = |version: &&str| version.split('.').next().and_then(|major| major.parse::<u32>().ok());
-        let version = versions.min_by_key(major).unwrap_or("of an unknown version");
-        if major(&version).unwrap_or(0) < REDIS_MAJOR_MIN {
-            return Err(DeploymentError::Unfit(format!("Redis {version} is too old: use 7.0 or newer")));
+        let shown = versions.min_by_key(|version| parse_version(version)).unwrap_or("of an unknown version");
+        let version = parse_version(shown);
+        if version.0 < REDIS_MAJOR_MIN {
+            return Err(DeploymentError::Unfit(format!("Redis {shown} is too old: use 7.0 or newer")));
         }
-        let settings = match self.connection.settings(&["maxmemory-policy", "maxmemory", "appendonly"]).await
-        {
-            Ok(settings) => settings,
+        let names = ["maxmemory-policy", "maxmemory", "appendonly", "appendfsync"];
+        let mut warnings = Vec::new();
+        let settings = match self.connection.settings(&names).await {
+            Ok(settings) => Some(settings),
             // Managed servers hide CONFIG; that is no reason not to run, but somebody should know.
             Err(HotError::Refused(reason)) => {
-                return Ok(vec![format!("Redis settings cannot be checked: {reason}")]);
+                warnings.push(format!("Redis settings cannot be checked: {reason}"));
+                None
             }
             Err(error) => return Err(error.into()),
         };
         // On a cluster, each node counts.
-        let values = |name: &'static str| {
-            settings.iter().filter(move |(set, _)| set == name).map(|(_, value)| value.as_str())
+        let values = |name: &'static str| -> Option<Vec<String>> {
+            let settings = settings.as_ref()?.iter();
+            Some(settings.filter(|(set, _)| set == name).map(|(_, value)| value.clone()).collect())
         };
-        let all_are = |name: &'static str, wanted: &str| values(name).all(|value| value == wanted);
-        if let Some(policy) = values("maxmemory-policy").find(|policy| *policy != "noeviction") {
-            return Err(DeploymentError::Unfit(format!(
-                "Redis evicts data when memory is short (maxmemory-policy {policy}): CONFIG SET maxmemory-policy noeviction"
-            )));
-        }
-        let mut warnings = Vec::new();
-        if !all_are("appendonly", "yes") {
-            warnings.push(
-                "Redis keeps no append-only file: a restart loses the hot tier. Set appendonly yes".into(),
-            );
-        }
-        if values("maxmemory").any(|limit| limit == "0") {
-            warnings.push(
-                "Redis has no memory limit: set maxmemory, so that it refuses before the system kills it"
-                    .into(),
-            );
-        }
+        check_settings(&values, &mut warnings)?;
+        let replication = self.connection.info("replication").await?;
+        let replicas = replication.lines().find_map(|line| line.strip_prefix("connected_slaves:"));
+        let facts = ServerFacts {
+            version,
+            setting: &values,
+            replicas: replicas.and_then(|count| count.trim().parse().ok()).unwrap_or(0),
+            is_cluster: self.connection.is_cluster(),
+        };
+        warnings.extend(self.durability.check(&facts)?);
         Ok(warnings)
     }
 
@@ -136,4 +132,33 @@ impl RedisMessageStore {
     pub async fn withdraw_retention(&self, role: &str, instance: &str) -> Result<(), HotError> {
         self.connection.command(redis::cmd("HDEL").arg(RETENTION).arg(format!("{role}:{instance}"))).await
     }
+}
+
+/// Major and minor; 0 where they cannot be read.
+fn parse_version(version: &str) -> (u32, u32) {
+    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+/// Whether Redis keeps what it is given. Settings that are hidden are not asked for.
+fn check_settings(
+    values: &dyn Fn(&'static str) -> Option<Vec<String>>,
+    warnings: &mut Vec<String>,
+) -> Result<(), DeploymentError> {
+    let values = |name: &'static str| values(name).unwrap_or_default();
+    if let Some(policy) = values("maxmemory-policy").iter().find(|policy| *policy != "noeviction") {
+        return Err(DeploymentError::Unfit(format!(
+            "Redis evicts data when memory is short (maxmemory-policy {policy}): CONFIG SET maxmemory-policy noeviction"
+        )));
+    }
+    if values("appendonly").iter().any(|value| value != "yes") {
+        warnings
+            .push("Redis keeps no append-only file: a restart loses the hot tier. Set appendonly yes".into());
+    }
+    if values("maxmemory").iter().any(|limit| limit == "0") {
+        warnings.push(
+            "Redis has no memory limit: set maxmemory, so that it refuses before the system kills it".into(),
+        );
+    }
+    Ok(())
 }

@@ -41,6 +41,11 @@ impl Kept {
         kept.get(&id).copied().unwrap_or(UnixMillis::EPOCH)
     }
 
+    /// Redis may not have it any more.
+    pub(super) fn forget(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     fn raise(&self, id: u32, until: UnixMillis) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = kept.entry(id).or_default();

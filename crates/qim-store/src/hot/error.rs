@@ -10,6 +10,18 @@ pub enum HotError {
     /// is harmless when repeated.
     #[error("the hot tier is unavailable: {0}")]
     Unavailable(String),
+    /// Redis has lost data, or may have, and it is not yet known what. Nothing was changed; what was acknowledged is being
+    /// put back. Repeat it later.
+    #[error("the hot tier may have lost data, and is being checked: {reason}")]
+    Checking {
+        /// What is waited for.
+        reason: String,
+        /// How long that should take.
+        retry_after: Duration,
+    },
+    /// This Redis is not as it was left: its lineage ended. Nothing was changed.
+    #[error("Redis was restarted, replaced or emptied")]
+    LineageEnded,
     /// Redis is at its memory limit. Nothing was changed, and nothing stored will be deleted to make room (SPEC C5).
     #[error("the hot tier is at its memory limit")]
     OutOfMemory,
@@ -34,7 +46,8 @@ impl HotError {
     /// How long to wait before trying again, where that can help without anybody acting.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Unavailable(_) => Some(Duration::from_millis(500)),
+            Self::Unavailable(_) | Self::LineageEnded => Some(Duration::from_millis(500)),
+            Self::Checking { retry_after, .. } => Some(*retry_after),
             // Trim and expiry give memory back, but not at once.
             Self::OutOfMemory => Some(Duration::from_secs(5)),
             Self::Corrupt { .. } | Self::Fenced | Self::Refused(_) => None,
@@ -43,6 +56,11 @@ impl HotError {
 }
 
 impl HotError {
+    /// Commits wait for this.
+    pub(crate) fn checking(reason: impl Into<String>) -> Self {
+        Self::Checking { reason: reason.into(), retry_after: Duration::from_millis(500) }
+    }
+
     /// From the text of an error that a script caught.
     pub(super) fn from_text(text: String) -> Self {
         if text.contains("OOM command not allowed") { Self::OutOfMemory } else { Self::Refused(text) }
@@ -51,6 +69,14 @@ impl HotError {
 
 impl From<RedisError> for HotError {
     fn from(error: RedisError) -> Self {
+        if error.code() == Some("LINEAGE") {
+            return Self::LineageEnded;
+        }
+        if let (Some("QUARANTINE"), Some(left)) = (error.code(), error.detail()) {
+            let left = left.trim().parse().unwrap_or(1000);
+            let reason = "other writers put back what they acknowledged".to_owned();
+            return Self::Checking { reason, retry_after: Duration::from_millis(left) };
+        }
         // Inside a script the code of the error that stopped it stands at the start of its text.
         let text = error.to_string();
         if error.code() == Some("OOM") || text.contains("OOM command not allowed") {

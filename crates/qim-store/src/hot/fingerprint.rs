@@ -8,6 +8,11 @@ use sha1_smol::Sha1;
 pub(super) struct Fingerprint([u8; 8]);
 
 impl Fingerprint {
+    /// Of a place whose record is lost. (A real one is the same once in 2^64.)
+    pub(super) const LOST: Self = Self([0; 8]);
+    /// Of a place whose record had expired before it could be put there.
+    pub(super) const EXPIRED: Self = Self([u8::MAX; 8]);
+
     /// Of a record that was encoded here.
     pub(super) fn of(record: &[u8]) -> Self {
         let (form, identity) = codec::identity(record);

@@ -12,12 +12,11 @@ use qim_core::UnixMillis;
 use redis::{Cmd, Value};
 use tokio::sync::oneshot;
 
-use super::connection::Connection;
 use super::fingerprint::Fingerprint;
-use super::keys::ConversationKeys;
+use super::keys::{ConversationKeys, Lane};
+use super::lineage::Lineage;
 use super::pieces::pieces;
-use super::scripts::Scripts;
-use super::{HotError, SCRIPT_RECORDS_MAX};
+use super::{HotError, RedisMessageStore, SCRIPT_RECORDS_MAX};
 
 const MESSAGES_MAX: usize = SCRIPT_RECORDS_MAX;
 /// A call with more is split, so that one does not hold up all others.
@@ -55,30 +54,51 @@ impl Job {
     fn bytes(&self) -> usize {
         self.messages.iter().map(|message| message.record.len()).sum()
     }
+}
 
-    /// Of all records that are kept so.
-    fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        let large = self.messages.iter().filter(|message| message.stub.is_some());
-        large.flat_map(|message| pieces(&message.record))
+/// Adds messages of one conversation to a call: a batch in `appending.lua`. `spec` is room for it.
+pub(super) fn add_batch<'a>(
+    call: &mut Cmd,
+    spec: &mut Vec<u8>,
+    floor: Option<u64>,
+    messages: impl Iterator<Item = &'a EncodedMessage> + Clone,
+) {
+    spec.clear();
+    push_spec(spec, floor, messages.clone());
+    call.arg(&*spec);
+    for message in messages.clone() {
+        call.arg(message.in_place());
     }
+    for piece in in_pieces(messages) {
+        call.arg(piece);
+    }
+}
 
-    /// Appends all but the records: `SPEC` in `commit_messages.lua`.
-    pub(super) fn push_spec(&self, spec: &mut Vec<u8>) {
-        let count = u16::try_from(self.messages.len()).expect("at most 512 messages");
-        spec.extend_from_slice(&count.to_be_bytes());
-        let pieces = u32::try_from(self.pieces().count()).expect("at most 512 messages");
-        spec.extend_from_slice(&pieces.to_be_bytes()[1..]);
-        push_u48(spec, self.floor.unwrap_or(0));
-        for message in &self.messages {
-            spec.extend_from_slice(message.fingerprint.hint());
-        }
-        for message in &self.messages {
-            spec.extend_from_slice(message.fingerprint.as_bytes());
-        }
-        if self.messages.iter().any(|message| message.collect_at.is_some()) {
-            for message in &self.messages {
-                push_u48(spec, message.collect_at.map_or(0, UnixMillis::get));
-            }
+/// The pieces of all records that are kept so.
+fn in_pieces<'a>(messages: impl Iterator<Item = &'a EncodedMessage>) -> impl Iterator<Item = &'a [u8]> {
+    messages.filter(|message| message.stub.is_some()).flat_map(|message| pieces(&message.record))
+}
+
+/// Appends all but the records: `SPEC` in `appending.lua`.
+pub(super) fn push_spec<'a>(
+    spec: &mut Vec<u8>,
+    floor: Option<u64>,
+    messages: impl Iterator<Item = &'a EncodedMessage> + Clone,
+) {
+    let count = messages.clone().count();
+    spec.extend_from_slice(&u16::try_from(count).expect("at most 512 messages").to_be_bytes());
+    let pieces = u32::try_from(in_pieces(messages.clone()).count()).expect("at most 512 messages");
+    spec.extend_from_slice(&pieces.to_be_bytes()[1..]);
+    push_u48(spec, floor.unwrap_or(0));
+    for message in messages.clone() {
+        spec.extend_from_slice(message.fingerprint.hint());
+    }
+    for message in messages.clone() {
+        spec.extend_from_slice(message.fingerprint.as_bytes());
+    }
+    if messages.clone().any(|message| message.collect_at.is_some()) {
+        for message in messages {
+            push_u48(spec, message.collect_at.map_or(0, UnixMillis::get));
         }
     }
 }
@@ -95,15 +115,15 @@ struct Waiting {
     answer: oneshot::Sender<Reply>,
 }
 
-/// Jobs that may go together: on one server all of them, on a cluster those of one shard. It is there while a call is under way.
+/// Jobs that may go together. It is there while a call is under way.
 #[derive(Default)]
-struct Lane {
+struct Queue {
     waiting: VecDeque<Waiting>,
     /// Of records that wait.
     bytes: usize,
 }
 
-impl Lane {
+impl Queue {
     fn push(&mut self, waiting: Waiting) {
         self.bytes += waiting.job.bytes();
         self.waiting.push_back(waiting);
@@ -120,31 +140,25 @@ impl Lane {
     }
 }
 
-/// Collects jobs into calls. Clones share the lanes.
-#[derive(Clone)]
+/// Collects jobs into calls. Clones share the queues.
+#[derive(Clone, Default)]
 pub(super) struct GroupCommit {
-    connection: Connection,
-    scripts: Arc<Scripts>,
-    lanes: Arc<Mutex<HashMap<u16, Lane>>>,
+    queues: Arc<Mutex<HashMap<Lane, Queue>>>,
 }
 
-impl GroupCommit {
-    pub(super) fn new(connection: Connection, scripts: Arc<Scripts>) -> Self {
-        Self { connection, scripts, lanes: Arc::default() }
-    }
-
+impl RedisMessageStore {
     /// Commits the job in one of the next calls, and answers what the script said of it.
     pub(super) async fn submit(&self, job: Job) -> Reply {
-        let lane = if self.connection.is_cluster() { job.keys.shard.0 } else { 0 };
+        let lane = self.lane_of(job.keys.shard);
         let (answer, answered) = oneshot::channel();
         let starts_a_call = {
-            let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-            let starts_a_call = !lanes.contains_key(&lane);
-            let lane = lanes.entry(lane).or_default();
-            if lane.is_full() {
+            let mut queues = self.group.queues.lock().unwrap_or_else(PoisonError::into_inner);
+            let starts_a_call = !queues.contains_key(&lane);
+            let queue = queues.entry(lane).or_default();
+            if queue.is_full() {
                 return Err(HotError::Unavailable("too many commits wait; nothing was done".into()));
             }
-            lane.push(Waiting { job, answer });
+            queue.push(Waiting { job, answer });
             starts_a_call
         };
         if starts_a_call {
@@ -155,84 +169,120 @@ impl GroupCommit {
     }
 
     /// Calls until nothing waits in the lane.
-    async fn work(self, lane: u16) {
-        while let Some(group) = self.next_group(lane) {
-            self.call(group).await;
+    async fn work(self, lane: Lane) {
+        while let Some(group) = self.group.next(lane) {
+            self.commit_group(lane, group).await;
         }
     }
 
-    fn next_group(&self, lane: u16) -> Option<Vec<Waiting>> {
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = lanes.get_mut(&lane).expect("a lane is there while a call is");
+    async fn commit_group(&self, lane: Lane, group: Vec<Waiting>) {
+        match self.call_commit_messages(lane, &group).await {
+            Ok((lineage, replies)) if self.acknowledges_at_once() => {
+                self.answer_each(lane, &lineage, group, replies);
+            }
+            Ok((lineage, replies)) => {
+                // Others do not wait for the disk or the replicas of these.
+                let store = self.clone();
+                tokio::spawn(async move {
+                    match store.pass_barrier(&lineage).await {
+                        Ok(()) => store.answer_each(lane, &lineage, group, replies),
+                        Err(error) => answer_all(group, &error),
+                    }
+                });
+            }
+            Err(error) => answer_all(group, &error),
+        }
+    }
+
+    /// The replies, and the lineage that they are of.
+    async fn call_commit_messages(
+        &self,
+        lane: Lane,
+        group: &[Waiting],
+    ) -> Result<(Lineage, Vec<Value>), HotError> {
+        let mut lineage = self.current_lineage(lane).await?;
+        let replies = match self.try_commit_messages(lane, &lineage, group).await {
+            // Once more: where this writer has nothing to put back, it may go on.
+            Err(HotError::LineageEnded) => {
+                lineage = self.enter_lineage(lane).await?;
+                self.try_commit_messages(lane, &lineage, group).await?
+            }
+            replies => replies?,
+        };
+        if replies.len() != group.len() {
+            return Err(HotError::Refused("commit_messages: short reply".into()));
+        }
+        Ok((lineage, replies))
+    }
+
+    async fn try_commit_messages(
+        &self,
+        lane: Lane,
+        lineage: &Lineage,
+        group: &[Waiting],
+    ) -> Result<Vec<Value>, HotError> {
+        let now = group.iter().map(|waiting| waiting.job.now).max().unwrap_or_default();
+        let script = &self.scripts.commit_messages;
+        let (messages, bytes) = size(group.iter().map(|waiting| &waiting.job));
+        let mut call = Cmd::with_capacity(6 + 2 * group.len() + messages, bytes + 128 * (group.len() + 1));
+        // On a cluster all are of one shard.
+        let guard = self.connection.guard(group[0].job.keys.shard);
+        let keys = 1 + group.len() + usize::from(guard.is_some());
+        call.arg("EVALSHA").arg(script.hash()).arg(keys).arg(lane.lineage());
+        for Waiting { job, .. } in group {
+            call.arg(job.keys.records());
+        }
+        call.arg(guard);
+        call.arg(now.get()).arg(&*lineage.text);
+        let mut spec = Vec::new();
+        for Waiting { job, .. } in group {
+            add_batch(&mut call, &mut spec, job.floor, job.messages.iter());
+        }
+        self.connection.evalsha(script, &call).await
+    }
+
+    fn answer_each(&self, lane: Lane, lineage: &Lineage, group: Vec<Waiting>, replies: Vec<Value>) {
+        for (Waiting { job, answer }, reply) in group.into_iter().zip(replies) {
+            if let Value::Int(first) = reply {
+                // Before anybody is told.
+                self.lineages.acknowledge(lane, lineage, first.unsigned_abs(), job);
+            }
+            // Nobody may wait any longer: then there is nobody to tell.
+            let _ = answer.send(Ok(reply));
+        }
+    }
+}
+
+impl GroupCommit {
+    fn next(&self, lane: Lane) -> Option<Vec<Waiting>> {
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = queues.get_mut(&lane).expect("a queue is there while a call is");
         let mut group = Vec::new();
         let (mut messages, mut bytes) = (0, 0);
-        while let Some(next) = state.waiting.front() {
+        while let Some(next) = queue.waiting.front() {
             let (more_messages, more_bytes) = size(std::iter::once(&next.job));
             messages += more_messages;
             bytes += more_bytes;
             if !group.is_empty() && (messages > MESSAGES_MAX || bytes > BYTES_MAX) {
                 break;
             }
-            group.extend(state.pop());
+            group.extend(queue.pop());
         }
         if group.is_empty() {
-            lanes.remove(&lane);
+            queues.remove(&lane);
             return None;
         }
         Some(group)
     }
+}
 
-    async fn call(&self, group: Vec<Waiting>) {
-        let now = group.iter().map(|waiting| waiting.job.now).max().unwrap_or_default();
-        let script = &self.scripts.commit_messages;
-        let (messages, bytes) = size(group.iter().map(|waiting| &waiting.job));
-        let mut call = Cmd::with_capacity(4 + 2 * group.len() + messages, bytes + 128 * group.len());
-        // On a cluster all are of one shard.
-        let guard = self.connection.guard(group[0].job.keys.shard);
-        call.arg("EVALSHA").arg(script.hash()).arg(group.len() + usize::from(guard.is_some()));
-        for Waiting { job, .. } in &group {
-            call.arg(job.keys.records());
-        }
-        call.arg(guard);
-        call.arg(now.get());
-        let mut spec = Vec::new();
-        for Waiting { job, .. } in &group {
-            spec.clear();
-            job.push_spec(&mut spec);
-            call.arg(&spec);
-            for message in &job.messages {
-                call.arg(message.in_place());
-            }
-            for piece in job.pieces() {
-                call.arg(piece);
-            }
-        }
-        let replies = self.connection.evalsha(script, &call).await;
-        answer_each(group, replies);
+fn answer_all(group: Vec<Waiting>, error: &HotError) {
+    for waiting in group {
+        let _ = waiting.answer.send(Err(error.clone()));
     }
 }
 
 /// Messages, and bytes of records.
 fn size<'a>(jobs: impl Iterator<Item = &'a Job>) -> (usize, usize) {
     jobs.fold((0, 0), |(messages, bytes), job| (messages + job.messages.len(), bytes + job.bytes()))
-}
-
-fn answer_each(group: Vec<Waiting>, replies: Result<Vec<Value>, HotError>) {
-    let replies = replies.and_then(|replies| {
-        let complete = replies.len() == group.len();
-        complete.then_some(replies).ok_or_else(|| HotError::Refused("commit_messages: short reply".into()))
-    });
-    // Nobody may wait any longer: then there is nobody to tell.
-    match replies {
-        Ok(replies) => {
-            for (waiting, reply) in group.into_iter().zip(replies) {
-                let _ = waiting.answer.send(Ok(reply));
-            }
-        }
-        Err(error) => {
-            for waiting in group {
-                let _ = waiting.answer.send(Err(error.clone()));
-            }
-        }
-    }
 }

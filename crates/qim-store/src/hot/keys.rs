@@ -14,6 +14,45 @@ pub(super) const RETENTION: &str = "qim:retention";
 /// What payloads were compressed with: a hash, see dictionaries.rs.
 pub(super) const DICTIONARIES: &str = "qim:dictionaries";
 
+/// Counts how often it was waited until commits were durable (durability.rs).
+pub(super) const BARRIER: &str = "qim:barrier";
+
+/// What commits may go together in one call, and have one history: all of them on one server, those of a shard on a
+/// cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Lane {
+    /// The one server.
+    Server,
+    /// A shard of a cluster.
+    Shard(u16),
+}
+
+impl Lane {
+    fn named(self, name: &str) -> String {
+        match self {
+            Self::Server => format!("qim:{name}"),
+            Self::Shard(shard) => ShardKeys(shard).named(name),
+        }
+    }
+
+    /// Which history of this Redis it is (lua/lineage.lua).
+    pub(super) fn lineage(self) -> String {
+        self.named("lineage")
+    }
+
+    /// Writers that have acknowledged something in it: a hash of writer to the number of the lineage for which it has put
+    /// back what it acknowledged, and its last sign of life (`lua/enter_lineage.lua`).
+    pub(super) fn writers(self) -> String {
+        self.named("writers")
+    }
+
+    /// Where writers wait for others that have to put something back first: a hash of storage id to writers and seqs
+    /// (`lua/restore_messages.lua`).
+    pub(super) fn pending(self) -> String {
+        self.named("pending")
+    }
+}
+
 /// The keys of one shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ShardKeys(pub(super) u16);

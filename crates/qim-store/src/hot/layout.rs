@@ -3,10 +3,12 @@
 use bytes::Bytes;
 use qim_core::{Decoder, EncodedRecord, UnixMillis};
 
+use super::fingerprint::Fingerprint;
+use super::lineage::CheckedIn;
 use crate::archive::StoredRecord;
 
 /// Of the marks, which its header begins with.
-const HEADER_BYTES: usize = 38;
+const HEADER_BYTES: usize = 40;
 /// What it begins with, and no record does.
 const LAYOUT: u8 = 1;
 const TOMBSTONE_BYTES: usize = 15;
@@ -49,6 +51,8 @@ pub(super) struct Header {
     pub(super) live: u64,
     /// When that record expires; `None`: never.
     pub(super) live_until: Option<UnixMillis>,
+    /// The lineage in which the last seq was known to be right.
+    pub(super) checked_in: CheckedIn,
 }
 
 impl Header {
@@ -71,7 +75,8 @@ impl Header {
             && marks.floor - 1 <= marks.archived
             && marks.archived <= marks.last
             && marks.floor <= live;
-        consistent.then_some(Self { marks, live, live_until })
+        let checked_in = CheckedIn(u16::from_be_bytes([header[36], header[37]]));
+        consistent.then_some(Self { marks, live, live_until, checked_in })
     }
 }
 
@@ -86,6 +91,8 @@ pub enum HotValue {
         seq: u64,
         /// When it was produced.
         created_at: UnixMillis,
+        /// It did not expire: Redis lost it, and nobody else has it.
+        is_lost: bool,
     },
     /// Not what was written there. It is never served.
     Damaged {
@@ -99,7 +106,8 @@ pub enum HotValue {
 impl HotValue {
     pub(super) fn parse(decoder: &Decoder, seq: u64, value: Vec<u8>) -> Self {
         if value.len() == TOMBSTONE_BYTES && value[0] == 0 {
-            return Self::Collected { seq, created_at: UnixMillis::new(big_endian(&value[1..7])) };
+            let is_lost = value[7..] == *Fingerprint::LOST.as_bytes();
+            return Self::Collected { seq, created_at: UnixMillis::new(big_endian(&value[1..7])), is_lost };
         }
         match decoder.check(Bytes::from(value)) {
             Ok(encoded) => Self::Record(StoredRecord { seq, encoded }),

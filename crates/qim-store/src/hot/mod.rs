@@ -9,6 +9,7 @@ mod commit;
 mod connection;
 mod deployment;
 mod dictionaries;
+mod durability;
 mod error;
 mod fingerprint;
 mod gc;
@@ -17,11 +18,16 @@ mod group;
 mod keys;
 mod layout;
 mod lease;
+mod lineage;
+mod losses;
 mod page;
 mod pieces;
+mod recent;
+mod restore;
 mod sample;
 mod script;
 mod scripts;
+mod settle;
 mod stats;
 
 use std::sync::Arc;
@@ -29,7 +35,8 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use qim_core::{
-    ClientTls, Compression, Compressor, ConversationKey, Decompressor, RedisUrl, RetentionPolicy, ShardCount,
+    ClientTls, CommitDurability, Compression, Compressor, ConversationKey, Decompressor, RedisUrl,
+    RetentionPolicy, ShardCount,
 };
 
 pub use archiving::{MarkOutcome, TrimOutcome, TrimRequest};
@@ -40,13 +47,22 @@ pub use error::HotError;
 pub use gc::{Due, GcReport};
 pub use layout::{HotValue, Marks};
 pub use lease::Fence;
+pub use lineage::LINEAGE_WATCH_INTERVAL;
+pub use losses::LossReport;
 pub use page::{HotPage, PageStart};
 pub use stats::{HotStats, SetAside};
 
 use connection::Connection;
+pub(crate) use lineage::{Founding, Lineage, PutBackState};
+pub(crate) use restore::{Filling, Hole, PutBack};
+pub(crate) use settle::{Settle, Settled};
+
 use dictionaries::Kept;
+use durability::Durability;
 use group::GroupCommit;
 use keys::{ConversationKeys, ShardKeys};
+use lineage::Lineages;
+use losses::Losses;
 use scripts::Scripts;
 
 /// The most records a script touches in one call, so that no script stalls Redis.
@@ -66,6 +82,9 @@ pub struct RedisMessageStore {
     compressor: Option<Arc<Compressor>>,
     decompressor: Arc<Decompressor>,
     kept: Arc<Kept>,
+    lineages: Arc<Lineages>,
+    losses: Arc<Losses>,
+    durability: Arc<Durability>,
 }
 
 impl RedisMessageStore {
@@ -84,19 +103,42 @@ impl RedisMessageStore {
         shards: ShardCount,
         timeout: Duration,
     ) -> Result<Self, HotError> {
-        let connection = Connection::open(url, tls, timeout)?;
-        let scripts = Arc::new(Scripts::new());
         Ok(Self {
-            group: GroupCommit::new(connection.clone(), scripts.clone()),
-            connection,
-            scripts,
+            connection: Connection::open(url, tls, timeout)?,
+            scripts: Arc::new(Scripts::new()),
+            group: GroupCommit::default(),
             shards,
             retention: Arc::default(),
             trim_window: None,
             compressor: None,
             decompressor: Arc::default(),
             kept: Arc::default(),
+            lineages: Arc::new(Lineages::new()),
+            losses: Arc::default(),
+            durability: Arc::new(Durability::open(url, tls, timeout)?),
         })
+    }
+
+    /// Takes a Redis without a lineage for a new one, and not for one that lost everything. For who knows that it is.
+    #[must_use]
+    pub fn of_new_deployment(self) -> Self {
+        self.set_founding(Founding::Yes);
+        self
+    }
+
+    /// How many bytes of what was acknowledged lately are kept at most, to be put back where Redis loses it. 0: none. Holds
+    /// for all clones.
+    #[must_use]
+    pub fn with_recent_bytes_max(self, bytes_max: usize) -> Self {
+        self.lineages.limit.set(bytes_max);
+        self
+    }
+
+    /// Says when commits are acknowledged: as soon as Redis has them, until it is told otherwise.
+    /// [`Self::join_deployment`] finds out whether Redis can do that.
+    #[must_use]
+    pub fn with_durability(self, durability: CommitDurability) -> Self {
+        Self { durability: Arc::new(self.durability.with_mode(durability)), ..self }
     }
 
     /// Commits date their records by this policy.

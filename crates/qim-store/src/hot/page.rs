@@ -3,6 +3,7 @@ use redis::Value;
 
 use super::commit::read;
 use super::layout::Header;
+use super::lineage::CheckedIn;
 use super::{HotError, HotValue, Marks, RedisMessageStore, corrupt};
 
 /// Above every seq.
@@ -37,12 +38,19 @@ pub struct HotPage {
     pub looked_to: u64,
     /// The page, ascending and without a gap in the seqs.
     pub values: Vec<HotValue>,
+    /// In which lineage the last seq was known to be right.
+    pub(crate) checked_in: CheckedIn,
 }
 
 impl HotPage {
     /// The page of a conversation that does not exist.
-    pub const EMPTY: Self =
-        Self { marks: Marks::NEW, first_readable: None, looked_to: 0, values: Vec::new() };
+    pub const EMPTY: Self = Self::of_marks(Marks::NEW);
+
+    /// Of a conversation of which nothing is hot.
+    pub(crate) const fn of_marks(marks: Marks) -> Self {
+        let checked_in = CheckedIn(0);
+        Self { marks, first_readable: None, looked_to: marks.last, values: Vec::new(), checked_in }
+    }
 }
 
 /// A page as it is stored: stubs in place of large records.
@@ -50,14 +58,21 @@ pub(super) struct RawPage {
     marks: Marks,
     first_readable: Option<u64>,
     looked_to: u64,
+    checked_in: CheckedIn,
     /// The seq of the first value.
     pub(super) first: u64,
     pub(super) values: Vec<Vec<u8>>,
 }
 
 impl RawPage {
-    const EMPTY: Self =
-        Self { marks: Marks::NEW, first_readable: None, looked_to: 0, first: 1, values: Vec::new() };
+    const EMPTY: Self = Self {
+        marks: Marks::NEW,
+        first_readable: None,
+        looked_to: 0,
+        checked_in: CheckedIn(0),
+        first: 1,
+        values: Vec::new(),
+    };
 }
 
 impl RedisMessageStore {
@@ -70,10 +85,10 @@ impl RedisMessageStore {
         now: UnixMillis,
     ) -> Result<HotPage, HotError> {
         for _ in 0..ATTEMPTS_MAX {
-            let RawPage { marks, first_readable, looked_to, first, values } =
+            let RawPage { marks, first_readable, looked_to, checked_in, first, values } =
                 self.read_raw(conversation, start, limit, now).await?;
             if let Some(values) = self.complete(conversation, first, values).await? {
-                return Ok(HotPage { marks, first_readable, looked_to, values });
+                return Ok(HotPage { marks, first_readable, looked_to, values, checked_in });
             }
         }
         Err(HotError::Unavailable("records are removed faster than they can be read".into()))
@@ -132,7 +147,8 @@ impl RedisMessageStore {
         if values.is_empty() {
             return Ok(read(resting).ok().and_then(parse_resting));
         }
-        let Some(Header { marks, live, live_until }) = values.pop().and_then(|header| Header::parse(&header))
+        let Some(Header { marks, live, live_until, checked_in }) =
+            values.pop().and_then(|header| Header::parse(&header))
         else {
             return Ok(None);
         };
@@ -146,6 +162,7 @@ impl RedisMessageStore {
             marks,
             first_readable: Some(live).filter(|live| *live <= marks.last),
             looked_to: live.min(marks.last),
+            checked_in,
             first: marks.last + 1 - values.len() as u64,
             values,
         }))
@@ -167,8 +184,8 @@ impl RedisMessageStore {
         }
         let mut reply = reply.into_iter();
         let mut next = || reply.next().ok_or_else(|| HotError::Refused("seek_time: short reply".into()));
-        let marks = parse_marks(conversation, &read::<Vec<u8>>(next()?)?, &mut next)?;
-        Ok((marks, read(next()?)?))
+        let header = parse_header(conversation, &read::<Vec<u8>>(next()?)?, &mut next)?;
+        Ok((header.marks, read(next()?)?))
     }
 }
 
@@ -176,10 +193,11 @@ impl RedisMessageStore {
 fn parse_resting(reply: Option<Vec<u64>>) -> Option<RawPage> {
     match reply?[..] {
         [] => Some(RawPage::EMPTY),
-        [last, created_at] => Some(RawPage {
+        [last, created_at, lineage] => Some(RawPage {
             marks: Marks::resting(last, UnixMillis::new(created_at)),
             first_readable: None,
             looked_to: last,
+            checked_in: CheckedIn::of(lineage),
             first: last + 1,
             values: Vec::new(),
         }),
@@ -197,17 +215,16 @@ fn fitting(values: &[Vec<u8>]) -> usize {
     fits.count().max(1).min(values.len())
 }
 
-/// The marks; an error where the reply says why there are none.
-fn parse_marks(
+/// The header; an error where the reply says why there is none.
+fn parse_header(
     conversation: &ConversationKey,
     header: &[u8],
     next: &mut impl FnMut() -> Result<Value, HotError>,
-) -> Result<Marks, HotError> {
+) -> Result<Header, HotError> {
     if header == b"corrupt" {
         return Err(corrupt(conversation, read::<String>(next()?)?));
     }
-    let header = Header::parse(header).ok_or_else(|| corrupt(conversation, "the header cannot be read"))?;
-    Ok(header.marks)
+    Header::parse(header).ok_or_else(|| corrupt(conversation, "the header cannot be read"))
 }
 
 fn parse_page(conversation: &ConversationKey, reply: Vec<Value>) -> Result<RawPage, HotError> {
@@ -216,7 +233,7 @@ fn parse_page(conversation: &ConversationKey, reply: Vec<Value>) -> Result<RawPa
     }
     let mut reply = reply.into_iter();
     let mut next = || reply.next().ok_or_else(|| HotError::Refused("read_page: short reply".into()));
-    let marks = parse_marks(conversation, &read::<Vec<u8>>(next()?)?, &mut next)?;
+    let Header { marks, checked_in, .. } = parse_header(conversation, &read::<Vec<u8>>(next()?)?, &mut next)?;
     let first_readable = Some(read(next()?)?).filter(|seq| *seq > 0);
     let looked_to = read(next()?)?;
     let first: u64 = read(next()?)?;
@@ -226,5 +243,5 @@ fn parse_page(conversation: &ConversationKey, reply: Vec<Value>) -> Result<RawPa
             values.push(read(value)?);
         }
     }
-    Ok(RawPage { marks, first_readable, looked_to, first, values })
+    Ok(RawPage { marks, first_readable, looked_to, checked_in, first, values })
 }

@@ -8,6 +8,9 @@ const IDLE: &str = include_str!("../../lua/idle.lua");
 const CONVERSATION: &str = include_str!("../../lua/conversation.lua");
 const PIECES: &str = include_str!("../../lua/pieces.lua");
 const FINGERPRINTS: &str = include_str!("../../lua/fingerprints.lua");
+const APPENDING: &str = include_str!("../../lua/appending.lua");
+const REMOVING: &str = include_str!("../../lua/removing.lua");
+const LINEAGE: &str = include_str!("../../lua/lineage.lua");
 
 /// For what gives memory back or costs next to none: runs at the memory limit too, since waiting would make it worse.
 const ALSO_AT_THE_MEMORY_LIMIT: &str = "#!lua flags=allow-oom";
@@ -18,6 +21,11 @@ const GROWS: &str = "#!lua";
 /// All scripts, ready to be called.
 pub(super) struct Scripts {
     pub(super) commit_messages: Script,
+    pub(super) enter_lineage: Script,
+    pub(super) restore_messages: Script,
+    pub(super) settle_conversation: Script,
+    pub(super) vacate_conversation: Script,
+    pub(super) pass_barrier: Script,
     pub(super) find_committed: Script,
     pub(super) read_page: Script,
     pub(super) resting: Script,
@@ -38,14 +46,29 @@ pub(super) struct Scripts {
 
 impl Scripts {
     pub(super) fn new() -> Self {
-        let script = |flags: &str, act: &str| {
-            let prelude = [SLOT_GUARD, LINEAR_HASHING, IDLE, CONVERSATION, PIECES, FINGERPRINTS].join("\n");
-            Script::new(format!("{flags}\n{prelude}\n{act}"))
-        };
+        let prelude = [SLOT_GUARD, LINEAR_HASHING, IDLE, CONVERSATION, PIECES, FINGERPRINTS].join("\n");
+        let script = |flags: &str, act: &str| Script::new(format!("{flags}\n{prelude}\n{act}"));
+        // Making a function takes its time in each call, so that what few scripts use is in those only.
+        let in_lineage = |flags: &str, act: &str| script(flags, &[APPENDING, LINEAGE, act].join("\n"));
         let shrinks = |act: &str| script(ALSO_AT_THE_MEMORY_LIMIT, act);
         let reads = |act: &str| script(READS_ONLY, act);
         Self {
-            commit_messages: script(GROWS, include_str!("../../lua/commit_messages.lua")),
+            commit_messages: in_lineage(GROWS, include_str!("../../lua/commit_messages.lua")),
+            enter_lineage: in_lineage(ALSO_AT_THE_MEMORY_LIMIT, include_str!("../../lua/enter_lineage.lua")),
+            pass_barrier: in_lineage(ALSO_AT_THE_MEMORY_LIMIT, include_str!("../../lua/pass_barrier.lua")),
+            // What was acknowledged was promised.
+            restore_messages: in_lineage(
+                ALSO_AT_THE_MEMORY_LIMIT,
+                include_str!("../../lua/restore_messages.lua"),
+            ),
+            settle_conversation: in_lineage(
+                ALSO_AT_THE_MEMORY_LIMIT,
+                include_str!("../../lua/settle_conversation.lua"),
+            ),
+            vacate_conversation: in_lineage(
+                ALSO_AT_THE_MEMORY_LIMIT,
+                &[REMOVING, include_str!("../../lua/vacate_conversation.lua")].join("\n"),
+            ),
             find_committed: reads(include_str!("../../lua/find_committed.lua")),
             read_page: reads(include_str!("../../lua/read_page.lua")),
             // Each newest page calls it: the rest of the prelude takes longer than it does.
@@ -55,7 +78,7 @@ impl Scripts {
             seek_time: reads(include_str!("../../lua/seek_time.lua")),
             shard_stats: reads(include_str!("../../lua/shard_stats.lua")),
             mark_archived: shrinks(include_str!("../../lua/mark_archived.lua")),
-            trim_hot_history: shrinks(include_str!("../../lua/trim_hot_history.lua")),
+            trim_hot_history: shrinks(&[REMOVING, include_str!("../../lua/trim_hot_history.lua")].join("\n")),
             gc_history_record: shrinks(include_str!("../../lua/gc_history_record.lua")),
             claim_gc: shrinks(include_str!("../../lua/claim_gc.lua")),
             acquire_lease: shrinks(include_str!("../../lua/acquire_lease.lua")),

@@ -88,6 +88,25 @@ impl RedisMessageStore {
         Ok((Counters { committed, removed, archived }, stats))
     }
 
+    /// What was committed before this is in the archive, by the clock of whoever committed it; `now` where nothing waits
+    /// for its copy. A command a shard.
+    pub(crate) async fn archived_to(&self, now: UnixMillis) -> Result<UnixMillis, HotError> {
+        stream::iter(self.shards.all())
+            .map(|shard| self.lowest_unarchived(ShardKeys(shard)))
+            .buffer_unordered(CONCURRENCY)
+            .try_fold(now, |earliest, lowest| {
+                std::future::ready(Ok(lowest.map_or(earliest, |lowest| earliest.min(lowest))))
+            })
+            .await
+    }
+
+    async fn lowest_unarchived(&self, shard: ShardKeys) -> Result<Option<UnixMillis>, HotError> {
+        let mut range = redis::cmd("ZRANGE");
+        range.arg(shard.unarchived()).arg(0).arg(0).arg("WITHSCORES");
+        let lowest: Vec<(Vec<u8>, String)> = self.connection.command(&range).await?;
+        Ok(lowest.first().and_then(|(_, score)| date(score)))
+    }
+
     /// Memory used by Redis and its limit, in bytes; no limit is `None`. On a cluster: of the node that is fullest.
     pub async fn memory(&self) -> Result<(u64, Option<u64>), HotError> {
         let info = self.connection.info("memory").await?;

@@ -3,11 +3,15 @@ use std::time::Duration;
 use qim_core::{ClientIdHash, ConversationKey, Message, UnixMillis, body_digest};
 
 use super::TieredMessageStore;
+use super::settle::SettleError;
 use crate::archive::{ArchiveError, CommittedId};
 use crate::hot::{CommitError, Committed, Dates, Draft, HotError};
 
-/// How often a commit starts over because a trim moved the floor under it.
+/// How often a commit starts over because a trim moved the floor under it, or because it had to be settled first.
 const ATTEMPTS_MAX: usize = 16;
+
+/// For how long after Redis may have lost data a message may be one that was sent before, and says nothing of that.
+const RETRIES_AFTER_LOSS: Duration = Duration::from_mins(10);
 
 /// A draft, and when its client first tried to send it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,9 +36,19 @@ pub enum TieredCommitError {
     /// The hot tier failed.
     #[error(transparent)]
     Hot(#[from] HotError),
-    /// Some drafts are so old that the archive has to say whether it knows them, and it failed.
+    /// The archive has to be asked, and failed: whether it knows drafts that are old, or how far a conversation had come
+    /// before Redis may have lost data.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
+}
+
+impl From<SettleError> for TieredCommitError {
+    fn from(error: SettleError) -> Self {
+        match error {
+            SettleError::Hot(error) => Self::Hot(error),
+            SettleError::Archive(error) => Self::Archive(error),
+        }
+    }
 }
 
 impl TieredMessageStore {
@@ -46,37 +60,38 @@ impl TieredMessageStore {
         drafts: &[TieredDraft],
         now: UnixMillis,
     ) -> Result<Vec<Committed>, TieredCommitError> {
-        let old: Vec<usize> = (0..drafts.len()).filter(|i| self.may_be_forgotten(&drafts[*i], now)).collect();
-        if old.is_empty() {
-            let drafts: Vec<&Draft> = drafts.iter().map(|draft| &draft.draft).collect();
-            return self.hot.commit(conversation, &drafts, now, None).await.map_err(|error| match error {
-                CommitError::AlreadyExists { index, seq } => TieredCommitError::AlreadyExists { index, seq },
-                CommitError::Hot(error) => error.into(),
-                CommitError::FloorMoved { .. } => unreachable!("no floor was asked for"),
-            });
-        }
         for _ in 0..ATTEMPTS_MAX {
-            let floor = self.marks(conversation, now).await?.floor;
-            let known = self.find_archived(conversation, drafts, &old, floor, now).await?;
+            // Anew each time: that Redis may have lost data is often noticed by the commit itself.
+            let lost_at = self.hot.lineage(conversation).await.ok().and_then(|lineage| lineage.doubted_at());
+            let may_be_forgotten = |i: &usize| self.may_be_forgotten(&drafts[*i], lost_at, now);
+            let old: Vec<usize> = (0..drafts.len()).filter(may_be_forgotten).collect();
+            let (floor, known) = if old.is_empty() {
+                (None, vec![None; drafts.len()])
+            } else {
+                let floor = self.marks(conversation, now).await?.floor;
+                (Some(floor), self.find_archived(conversation, drafts, &old, floor, now).await?)
+            };
             match self.commit_unknown(conversation, drafts, known, now, floor).await {
                 Ok(committed) => return Ok(committed),
                 // What was trimmed meanwhile may be what is being sent again: ask once more.
                 Err(CommitError::FloorMoved { .. }) => {}
+                Err(CommitError::Doubted) => self.settle(conversation, now).await?,
                 Err(CommitError::AlreadyExists { index, seq }) => {
                     return Err(TieredCommitError::AlreadyExists { index, seq });
                 }
                 Err(CommitError::Hot(error)) => return Err(error.into()),
             }
         }
-        Err(HotError::Unavailable("the conversation is being trimmed".into()).into())
+        Err(HotError::Unavailable("the conversation changes too quickly".into()).into())
     }
 
-    /// Whether the hot tier may have forgotten an earlier try of this draft. Asks a little early, since the clock of the
-    /// archiver that trims may be ahead of this one.
-    fn may_be_forgotten(&self, draft: &TieredDraft, now: UnixMillis) -> bool {
+    /// Whether the hot tier may have forgotten an earlier try of this draft, since it was trimmed or, at `lost_at`, lost.
+    /// Asks a little early, since the clock of the archiver that trims may be ahead of this one, and that of Redis, too.
+    fn may_be_forgotten(&self, draft: &TieredDraft, lost_at: Option<UnixMillis>, now: UnixMillis) -> bool {
         let margin = (self.window / 24).min(Duration::from_hours(1));
         let first = draft.first_sent_at.unwrap_or(now).min(draft.draft.created_at);
         first + self.window <= now + margin
+            || lost_at.is_some_and(|lost_at| first <= lost_at + RETRIES_AFTER_LOSS)
     }
 
     /// For each draft: the answer, where the archive knows it.
@@ -110,19 +125,18 @@ impl TieredMessageStore {
         drafts: &[TieredDraft],
         mut answers: Vec<Option<Committed>>,
         now: UnixMillis,
-        floor: u64,
+        floor: Option<u64>,
     ) -> Result<Vec<Committed>, CommitError> {
         let unknown: Vec<usize> = (0..drafts.len()).filter(|i| answers[*i].is_none()).collect();
         if !unknown.is_empty() {
             let batch: Vec<&Draft> = unknown.iter().map(|i| &drafts[*i].draft).collect();
-            let committed = self.hot.commit(conversation, &batch, now, Some(floor)).await.map_err(
-                |error| match error {
+            let committed =
+                self.hot.commit(conversation, &batch, now, floor).await.map_err(|error| match error {
                     CommitError::AlreadyExists { index, seq } => {
                         CommitError::AlreadyExists { index: unknown[index], seq }
                     }
                     other => other,
-                },
-            )?;
+                })?;
             for (index, committed) in unknown.into_iter().zip(committed) {
                 answers[index] = Some(committed);
             }

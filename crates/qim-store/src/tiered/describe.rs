@@ -1,6 +1,7 @@
 use qim_core::{ConversationKey, UnixMillis};
 
-use super::TieredMessageStore;
+use super::{PullError, TieredMessageStore};
+use crate::archive::Gap;
 use crate::hot::{HotError, Marks, PageStart};
 
 /// What there is to say about a conversation.
@@ -16,6 +17,8 @@ pub struct Description {
     pub archived_records: Option<u64>,
     /// The shard it lives in.
     pub shard: u16,
+    /// Seqs whose records are lost; `None` when the archive could not be asked.
+    pub gaps: Option<Vec<Gap>>,
     /// Why it is set aside; `None` when it is not.
     pub set_aside: Option<String>,
 }
@@ -27,7 +30,13 @@ impl TieredMessageStore {
         conversation: &ConversationKey,
         now: UnixMillis,
     ) -> Result<Description, HotError> {
-        let page = self.hot.read_page(conversation, PageStart::After(u64::MAX), 0, now).await?;
+        let start = (PageStart::After(u64::MAX), 0);
+        let page = self.hot_page(conversation, start.0, start.1, now).await?;
+        let page = match self.settled_page(conversation, page.clone(), start, now).await {
+            Err(PullError::Hot(error)) => return Err(error),
+            Err(PullError::Archive(_) | PullError::OutOfRange { .. }) => page,
+            Ok(settled) => settled,
+        };
         let earliest = self.earliest_available(conversation, &page, now).await?;
         Ok(Description {
             marks: page.marks,
@@ -35,6 +44,7 @@ impl TieredMessageStore {
             hot_bytes: self.hot.conversation_bytes(conversation).await?,
             archived_records: self.archive.count(conversation, now).await.ok(),
             shard: self.hot.shards().shard_of(conversation),
+            gaps: self.archive.gaps(conversation).await.ok(),
             set_aside: self.hot.set_aside_reason(conversation).await?,
         })
     }

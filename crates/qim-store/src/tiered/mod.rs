@@ -6,11 +6,14 @@ mod copy;
 mod describe;
 mod dictionaries;
 mod earliest;
+mod gaps;
+mod lineage;
 mod open;
 mod page;
 mod pull;
 mod room;
 mod seek;
+mod settle;
 mod trim;
 
 use std::sync::Arc;
@@ -26,12 +29,14 @@ pub use copy::CopyReport;
 pub use describe::Description;
 pub use dictionaries::{AddDictionaryError, DICTIONARY_MARGIN, DictionaryReport};
 pub use earliest::EARLIEST_CACHE_ENTRIES;
+pub use lineage::{LineageError, LineageReport};
 pub use open::{OpenError, OpenedTiers, TierOptions};
 pub use page::Page;
 pub use pull::{Position, PullError, PullRequest};
 pub use trim::TrimReport;
 
 use earliest::EarliestCache;
+use gaps::GapCache;
 use room::Room;
 
 /// Why a conversation was not copied or trimmed.
@@ -75,6 +80,7 @@ pub struct TieredMessageStore {
     archive: Arc<dyn ArchiveStore>,
     window: Duration,
     earliest: Arc<EarliestCache>,
+    gaps: Arc<GapCache>,
     room: Arc<Room>,
 }
 
@@ -87,6 +93,7 @@ impl TieredMessageStore {
             archive,
             window,
             earliest: Arc::default(),
+            gaps: Arc::default(),
             room: Arc::default(),
         }
     }

@@ -1,10 +1,13 @@
 use std::time::Duration;
 
-use qim_core::{ArchiveUrl, ClientTls, Compression, RedisUrl, RetentionDays, RetentionPolicy, ShardCount};
+use qim_core::{
+    ArchiveUrl, ClientTls, CommitDurability, Compression, RedisUrl, RetentionDays, RetentionPolicy,
+    ShardCount,
+};
 
-use super::TieredMessageStore;
+use super::{LineageError, TieredMessageStore};
 use crate::archive::{self, ArchiveError, ArchiveOptions};
-use crate::hot::{DeploymentError, RedisMessageStore};
+use crate::hot::{DeploymentError, Founding, RedisMessageStore};
 
 /// What both daemons are told about the two tiers.
 #[derive(Debug, Clone)]
@@ -29,6 +32,10 @@ pub struct TierOptions<'a> {
     pub hot_window: Duration,
     /// How commits store payloads; of no concern to whoever commits nothing.
     pub compression: Compression,
+    /// When commits are acknowledged; of no concern to whoever commits nothing.
+    pub durability: CommitDurability,
+    /// How many bytes of acknowledged messages are remembered; of no concern to whoever commits nothing.
+    pub recent_bytes_max: usize,
 }
 
 /// Both tiers, and what is worth saying about them.
@@ -70,7 +77,9 @@ impl TieredMessageStore {
         let hot = RedisMessageStore::open_with_tls(url, tls, options.shards, options.redis_timeout)
             .map_err(|error| hot_error(error.into()))?
             .with_retention(RetentionPolicy::from_days(options.retention))
-            .with_compression(options.compression);
+            .with_compression(options.compression)
+            .with_durability(options.durability)
+            .with_recent_bytes_max(options.recent_bytes_max);
         let warnings = hot.join_deployment().await.map_err(hot_error)?;
 
         let archive_error = |source| OpenError::Archive { url: options.archive_url.to_string(), source };
@@ -83,6 +92,12 @@ impl TieredMessageStore {
             Err(error) => return Err(archive_error(error)),
         };
         let store = Self::with_trim(hot, archive, options.hot_window);
+        match store.find_out_founding().await {
+            Ok(()) => {}
+            // Commits wait until it can be asked.
+            Err(LineageError::Archive(_)) => store.hot.set_founding(Founding::NotKnown),
+            Err(LineageError::Hot(error)) => return Err(hot_error(error.into())),
+        }
         Ok(OpenedTiers { store, warnings, archive_unavailable })
     }
 }

@@ -1,7 +1,7 @@
 use qim_core::{CodecError, Decompressor, PayloadForm, Record, RecordsBuilder};
 
 use super::earliest::EarliestAvailable;
-use crate::archive::StoredRecord;
+use crate::archive::{Gap, StoredRecord};
 use crate::hot::{HotValue, Marks};
 
 /// Most bytes of payload on one page (but at least one record): with what belongs to them, records stay below the 4 MiB
@@ -25,6 +25,17 @@ pub struct Page {
     pub archive_unavailable: bool,
     /// Records of the page that came from the archive.
     pub from_archive: usize,
+    /// Among the seqs that were looked at: those whose records are lost, ascending.
+    pub gaps: Vec<Gap>,
+}
+
+/// A page, and where to look for gaps.
+pub(super) struct FilledPage {
+    pub(super) page: Page,
+    /// Below it the archive was read.
+    pub(super) floor: u64,
+    /// Seqs whose hot place says that its record is lost.
+    pub(super) lost: Vec<u64>,
 }
 
 /// A page while it is made.
@@ -32,6 +43,8 @@ pub(super) struct PageFill {
     pub(super) page: Page,
     hot: RecordsBuilder,
     bytes: usize,
+    floor: u64,
+    lost: Vec<u64>,
 }
 
 impl PageFill {
@@ -44,8 +57,9 @@ impl PageFill {
             next_seq,
             archive_unavailable: earliest.archive_error.is_some(),
             from_archive: 0,
+            gaps: Vec::new(),
         };
-        Self { page, hot: RecordsBuilder::default(), bytes: 0 }
+        Self { page, hot: RecordsBuilder::default(), bytes: 0, floor: marks.floor, lost: Vec::new() }
     }
 
     /// Records so far.
@@ -60,6 +74,13 @@ impl PageFill {
             HotValue::Collected { .. } | HotValue::Damaged { .. } => 0,
         };
         self.len() == 0 || (self.len() < limit && self.bytes + bytes <= PAGE_BYTES_MAX)
+    }
+
+    /// Notes where a place says that its record is lost.
+    pub(super) fn note_lost(&mut self, value: &HotValue) {
+        if let HotValue::Collected { seq, is_lost: true, .. } = value {
+            self.lost.push(*seq);
+        }
     }
 
     /// Takes a record of the hot tier. Fails where its payload is damaged.
@@ -98,15 +119,15 @@ impl PageFill {
     }
 
     /// The page, whose hot records came in ascending order.
-    pub(super) fn finish(mut self) -> Page {
+    pub(super) fn finish(mut self) -> FilledPage {
         self.page.records.extend(self.hot.finish());
-        self.page
+        FilledPage { page: self.page, floor: self.floor, lost: self.lost }
     }
 
     /// The page, whose hot records came in descending order.
-    pub(super) fn finish_backwards(mut self) -> Page {
+    pub(super) fn finish_backwards(mut self) -> FilledPage {
         self.page.records.extend(self.hot.finish().into_iter().rev());
-        self.page
+        FilledPage { page: self.page, floor: self.floor, lost: self.lost }
     }
 }
 

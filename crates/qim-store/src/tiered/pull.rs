@@ -1,8 +1,10 @@
+use std::ops::RangeInclusive;
+
 use qim_core::{ConversationKey, PayloadForm, UnixMillis};
 
 use super::TieredMessageStore;
 use super::earliest::EarliestAvailable;
-use super::page::{Page, PageFill};
+use super::page::{FilledPage, Page, PageFill};
 use crate::archive::{ArchiveError, ArchivePage, DamagedRow, Direction, SeqRange};
 use crate::hot::{HotError, HotPage, HotValue, Marks, PageStart};
 
@@ -63,15 +65,45 @@ impl TieredMessageStore {
         request: PullRequest,
         now: UnixMillis,
     ) -> Result<Page, PullError> {
-        match request.position {
-            Position::After(seq) => self.forwards(conversation, seq.min(SEQ_MAX), request, now).await,
-            Position::Before(seq) => self.backwards(conversation, seq, request, now).await,
+        let (after, before, request) = match request.position {
+            Position::After(seq) => (seq.min(SEQ_MAX), None, request),
+            Position::Before(seq) => (0, Some(seq), request),
             Position::FromTime(time) => {
                 let seq = self.seek(conversation, time, now).await?;
-                let request = PullRequest { fail_on_expired: false, ..request };
-                self.forwards(conversation, seq - 1, request, now).await
+                (seq - 1, None, PullRequest { fail_on_expired: false, ..request })
             }
+        };
+        let (filled, looked_at) = if let Some(before) = before {
+            let filled = self.backwards(conversation, before, request, now).await?;
+            let looked_at = filled.page.next_seq..=before.saturating_sub(1).min(filled.page.last);
+            (filled, looked_at)
+        } else {
+            let filled = self.forwards(conversation, after, request, now).await?;
+            let looked_at = after + 1..=filled.page.next_seq;
+            (filled, looked_at)
+        };
+        Ok(self.name_gaps(conversation, filled, looked_at).await?)
+    }
+
+    /// Names the gaps among the seqs that a page looked at. Nothing is asked where none of their records is missing.
+    async fn name_gaps(
+        &self,
+        conversation: &ConversationKey,
+        FilledPage { mut page, floor, lost }: FilledPage,
+        looked_at: RangeInclusive<u64>,
+    ) -> Result<Page, ArchiveError> {
+        let archived = floor.min(looked_at.end() + 1).saturating_sub(*looked_at.start());
+        if archived > page.from_archive as u64 || !lost.is_empty() {
+            page.gaps = match self.gaps_within(conversation, looked_at, floor, &lost).await {
+                // A page of the hot tier is served without the archive, and says that it could not be asked.
+                Err(_) if page.archive_unavailable || page.from_archive == 0 => {
+                    page.archive_unavailable = true;
+                    Vec::new()
+                }
+                gaps => gaps?,
+            };
         }
+        Ok(page)
     }
 
     async fn forwards(
@@ -80,8 +112,10 @@ impl TieredMessageStore {
         after: u64,
         request: PullRequest,
         now: UnixMillis,
-    ) -> Result<Page, PullError> {
-        let hot = self.hot_page(conversation, PageStart::After(after), request.limit, now).await?;
+    ) -> Result<FilledPage, PullError> {
+        let start = (PageStart::After(after), request.limit);
+        let hot = self.hot_page(conversation, start.0, start.1, now).await?;
+        let hot = self.settled_page(conversation, hot, start, now).await?;
         let earliest = self.earliest_available(conversation, &hot, now).await?;
         // With the archive away it is not known what expired: below, that is said instead.
         let known = earliest.archive_error.is_none();
@@ -152,8 +186,10 @@ impl TieredMessageStore {
         before: u64,
         request: PullRequest,
         now: UnixMillis,
-    ) -> Result<Page, PullError> {
-        let mut hot = self.hot_page(conversation, PageStart::Before(before), request.limit, now).await?;
+    ) -> Result<FilledPage, PullError> {
+        let start = (PageStart::Before(before), request.limit);
+        let hot = self.hot_page(conversation, start.0, start.1, now).await?;
+        let mut hot = self.settled_page(conversation, hot, start, now).await?;
         let earliest = self.earliest_available(conversation, &hot, now).await?;
         let floor = hot.marks.floor;
         let mut fill = PageFill::start(&earliest, hot.marks, before.min(hot.marks.last + 1));
@@ -225,7 +261,7 @@ impl TieredMessageStore {
                 Ok(()) => return,
                 Err(error) => error.to_string(),
             },
-            HotValue::Collected { .. } => return,
+            HotValue::Collected { .. } => return fill.note_lost(&value),
             HotValue::Damaged { reason, .. } => reason,
         };
         self.note_damage(conversation, &DamagedRow { seq, reason }, "hot", now).await;

@@ -2,6 +2,7 @@ use qim_core::{ConversationKey, UnixMillis};
 
 use super::{PullError, TieredMessageStore};
 use crate::archive::{Direction, SeqRange};
+use crate::hot::{Marks, PageStart};
 
 impl TieredMessageStore {
     /// Where reading from a time starts: no record below the seq was created at or after `time`, and the first one that
@@ -12,7 +13,12 @@ impl TieredMessageStore {
         time: UnixMillis,
         now: UnixMillis,
     ) -> Result<u64, PullError> {
-        let (marks, hot) = self.hot.seek_time(conversation, time).await?;
+        let (marks, hot) = match self.hot.lineage(conversation).await {
+            Ok(lineage) if lineage.doubted_at().is_some() => {
+                self.seek_in_doubt(conversation, time, now).await?
+            }
+            _ => self.hot.seek_time(conversation, time).await?,
+        };
         if hot > marks.floor || marks.floor == 1 {
             return Ok(hot);
         }
@@ -30,5 +36,21 @@ impl TieredMessageStore {
             }
         }
         Ok(low)
+    }
+
+    /// As in the hot tier, with what the archive knows of a conversation that is not hot any more.
+    async fn seek_in_doubt(
+        &self,
+        conversation: &ConversationKey,
+        time: UnixMillis,
+        now: UnixMillis,
+    ) -> Result<(Marks, u64), PullError> {
+        let start = (PageStart::After(u64::MAX), 0);
+        let page = self.hot_page(conversation, start.0, start.1, now).await?;
+        let page = self.settled_page(conversation, page, start, now).await?;
+        Ok(match self.hot.seek_time(conversation, time).await? {
+            found if found.0.last > 0 => found,
+            _ => (page.marks, page.marks.floor),
+        })
     }
 }

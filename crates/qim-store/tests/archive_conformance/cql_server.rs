@@ -149,7 +149,7 @@ fn a11_held_rows_have_no_ttl() {
             "SELECT default_time_to_live FROM system_schema.tables WHERE keyspace_name = '{}'",
             cluster.url.keyspace
         );
-        assert_eq!(select::<(i32,)>(&cluster, &defaults).await, [(0,); 6]);
+        assert_eq!(select::<(i32,)>(&cluster, &defaults).await, [(0,); 7]);
     });
 }
 
@@ -338,11 +338,11 @@ fn a_newer_schema_is_refused() {
         let url = server_url(&unused_keyspace());
         open(&url).prepare().await.unwrap();
         let keyspace = &url.keyspace;
-        cluster.run(&format!("UPDATE {keyspace}.schema_version SET version = 3 WHERE id = 1")).await;
+        cluster.run(&format!("UPDATE {keyspace}.schema_version SET version = 4 WHERE id = 1")).await;
         let store = open(&url);
         for _ in 0..2 {
             let error = store.prepare().await.unwrap_err();
-            assert!(matches!(error, ArchiveError::SchemaTooNew { found: 3, known: 2 }), "{error}");
+            assert!(matches!(error, ArchiveError::SchemaTooNew { found: 4, known: 3 }), "{error}");
         }
         let error = store.high_water(&fresh_conversation()).await.unwrap_err();
         assert!(!error.is_retryable(), "{error}");

@@ -57,6 +57,10 @@ conformance! {
         a_long_run_of_expired_records_is_passed,
         high_seqs_are_read,
     },
+    gaps::{
+        gaps_are_kept_in_order_and_raise_the_high_water_mark,
+        rows_are_the_very_bytes_that_were_put,
+    },
     marks::{
         marks_tell_date_and_digest,
         the_earliest_is_the_lowest_unexpired_record,

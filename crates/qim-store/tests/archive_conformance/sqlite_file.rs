@@ -292,11 +292,11 @@ fn a_newer_schema_is_refused() {
     on_file(async |file, _directory| {
         file.open().prepare().await.unwrap();
         let newer = Connection::open(file.path()).unwrap();
-        newer.pragma_update(None, "user_version", 3).unwrap();
+        newer.pragma_update(None, "user_version", 4).unwrap();
         let store = file.open();
         for _ in 0..2 {
             let error = store.prepare().await.unwrap_err();
-            assert!(matches!(error, ArchiveError::SchemaTooNew { found: 3, known: 2 }), "{error}");
+            assert!(matches!(error, ArchiveError::SchemaTooNew { found: 4, known: 3 }), "{error}");
         }
         let error = store.high_water(&fresh_conversation()).await.unwrap_err();
         assert!(matches!(error, ArchiveError::SchemaTooNew { .. }), "{error}");

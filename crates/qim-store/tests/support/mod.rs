@@ -41,6 +41,7 @@ pub(crate) fn connect_to(url: &str) -> RedisMessageStore {
     RedisMessageStore::open(&url, ShardCount::new(4).unwrap(), Duration::from_secs(5))
         .expect("a store")
         .with_retention(thirty_days())
+        .of_new_deployment()
 }
 
 pub(crate) fn thirty_days() -> RetentionPolicy {

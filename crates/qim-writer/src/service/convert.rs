@@ -1,5 +1,6 @@
 use qim_core::{RetentionClass, UnixMillis};
 use qim_proto::v1;
+use qim_store::archive::Gap;
 use qim_store::hot::Committed;
 
 /// The class of this number of the API; `None` for one it does not have.
@@ -20,6 +21,15 @@ pub(super) fn class_number(class: RetentionClass) -> i32 {
         RetentionClass::TenantCustom => v1::RetentionClass::TenantCustom,
     };
     class.into()
+}
+
+pub(super) fn gap(gap: Gap) -> v1::Gap {
+    v1::Gap {
+        from: gap.from,
+        to: gap.to,
+        reason: v1::gap::Reason::RedisLost.into(),
+        noticed_at_ms: gap.noticed_at.as_i64(),
+    }
 }
 
 pub(super) fn committed(committed: &Committed) -> v1::Committed {

@@ -1,11 +1,12 @@
 //! Pages as they are sent: `qim.v1.PullResponse`, written from stored records field by field.
 
+use prost::Message as _;
 use prost::encoding::encode_varint;
 use qim_core::{PackedText, PayloadEncoding, Record};
 use qim_proto::{EncodedPullResponse, v1};
 use qim_store::tiered::Page;
 
-use super::convert::class_number;
+use super::convert::{self, class_number};
 
 /// Wire types of protobuf.
 const VARINT: u8 = 0;
@@ -21,6 +22,7 @@ mod page_field {
     pub(super) const HAS_MORE: u8 = 4;
     pub(super) const NEXT_SEQ: u8 = 5;
     pub(super) const ARCHIVE_UNAVAILABLE: u8 = 6;
+    pub(super) const GAPS: u8 = 7;
 }
 
 /// Fields of `qim.v1.Record`.
@@ -51,6 +53,9 @@ pub(super) fn encode(page: &Page) -> EncodedPullResponse {
     push_number(&mut out, page_field::HAS_MORE, page.has_more.into());
     push_number(&mut out, page_field::NEXT_SEQ, page.next_seq);
     push_number(&mut out, page_field::ARCHIVE_UNAVAILABLE, page.archive_unavailable.into());
+    for gap in &page.gaps {
+        push_bytes(&mut out, page_field::GAPS, &convert::gap(*gap).encode_to_vec());
+    }
     EncodedPullResponse(out.into())
 }
 
@@ -109,16 +114,18 @@ fn push_text(out: &mut Vec<u8>, field: u8, text: PackedText<'_>) {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use prost::Message as _;
     use qim_core::{
         Compressor, ConversationKey, Decoder, Decompressor, Message, PayloadForm, RecordsBuilder,
         RetentionClass, StoredMessage, TenantId, UnixMillis, codec,
     };
+    use qim_store::archive::Gap;
 
     use super::*;
 
     const SAYING: &str = "to be, or not to be, or to be, or not to be: that is the question, whether it is nobler to be, or \
         not to be, in the mind: that is the question";
+
+    const GAP: Gap = Gap { from: 100, to: 199, noticed_at: UnixMillis::new(1_800_000_000_000) };
 
     fn message(class: RetentionClass, expires_at: Option<u64>, payload: &str) -> Message {
         Message {
@@ -155,6 +162,7 @@ mod tests {
             next_seq: 300,
             archive_unavailable: true,
             from_archive: 0,
+            gaps: vec![GAP],
         }
     }
 
@@ -195,6 +203,7 @@ mod tests {
                 has_more: true,
                 next_seq: 300,
                 archive_unavailable: true,
+                gaps: vec![convert::gap(GAP)],
             };
             let EncodedPullResponse(encoded) = encode(&page);
             assert_eq!(v1::PullResponse::decode(encoded.clone()).unwrap(), expected);
@@ -204,8 +213,14 @@ mod tests {
 
     #[test]
     fn an_empty_page_is_written_as_the_generated_code_does() {
-        let page =
-            Page { last: 0, next_seq: 0, has_more: false, archive_unavailable: false, ..page(Vec::new()) };
+        let page = Page {
+            last: 0,
+            next_seq: 0,
+            has_more: false,
+            archive_unavailable: false,
+            gaps: Vec::new(),
+            ..page(Vec::new())
+        };
         let expected = v1::PullResponse { earliest_available_conversation_seq: 1, ..Default::default() };
         assert_eq!(encode(&page).0, expected.encode_to_vec());
     }

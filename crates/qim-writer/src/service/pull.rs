@@ -7,7 +7,7 @@ use qim_store::tiered::{Page, Position, PullRequest};
 use tonic::{Code, Status};
 
 use super::validate::Faults;
-use super::{Caller, History, page, status};
+use super::{Caller, History, convert, page, status};
 
 /// Records on a page where the request does not say.
 const LIMIT_DEFAULT: usize = 50;
@@ -88,6 +88,7 @@ impl History {
             shard: u32::from(description.shard),
             set_aside: description.set_aside,
             archive_unavailable: description.archived_records.is_none(),
+            gaps: description.gaps.unwrap_or_default().into_iter().map(convert::gap).collect(),
         })
     }
 }

@@ -61,7 +61,9 @@ fn out_of_range(earliest: u64, last: u64) -> Status {
 pub(super) fn hot(error: &HotError) -> Status {
     let told = error.to_string();
     match error {
-        HotError::Unavailable(_) => retry(Code::Unavailable, told, error.retry_after()),
+        HotError::Unavailable(_) | HotError::Checking { .. } | HotError::LineageEnded => {
+            retry(Code::Unavailable, told, error.retry_after())
+        }
         HotError::OutOfMemory => retry(Code::ResourceExhausted, told, error.retry_after()),
         HotError::Corrupt { .. } => Status::data_loss(told),
         HotError::Fenced | HotError::Refused(_) => Status::internal(told),

@@ -5,6 +5,7 @@ mod client_ids;
 mod connector;
 mod dictionaries;
 mod error;
+mod gaps;
 mod known_buckets;
 mod link;
 mod put;
@@ -26,7 +27,8 @@ use super::page::{self, PageBuilder, assert_batch};
 use super::row::Row;
 use super::{
     ArchiveError, ArchiveOptions, ArchivePage, ArchiveStore, CommittedId, Direction, Earliest,
-    FIND_CLIENT_IDS_MAX, MARKS_WIDTH_MAX, MaintenanceReport, PutReport, RowMark, SeqRange, StoredRecord,
+    FIND_CLIENT_IDS_MAX, Gap, MARKS_WIDTH_MAX, MaintenanceReport, PutReport, RowMark, SeqRange, StoredRecord,
+    StoredRow,
 };
 
 /// The archive in a cluster that speaks CQL.
@@ -115,16 +117,16 @@ impl ArchiveStore for ScyllaArchive {
         .await
     }
 
-    async fn marks(
+    async fn rows(
         &self,
         conversation: &ConversationKey,
         range: SeqRange,
         now: UnixMillis,
-    ) -> Result<Vec<RowMark>, ArchiveError> {
-        assert!(range.below.saturating_sub(range.from) <= MARKS_WIDTH_MAX, "a range of marks is narrow");
+    ) -> Result<Vec<StoredRow>, ArchiveError> {
+        assert!(range.below.saturating_sub(range.from) <= MARKS_WIDTH_MAX, "a range of rows is narrow");
         self.within(async {
             let link = self.connector.link().await?;
-            read::marks(&link, conversation, range, now).await
+            read::stored_rows(&link, conversation, range, now).await
         })
         .await
     }
@@ -204,6 +206,18 @@ impl ArchiveStore for ScyllaArchive {
             put::high_water(&link, conversation).await
         })
         .await
+    }
+
+    async fn is_empty(&self) -> Result<bool, ArchiveError> {
+        self.within(async { gaps::is_empty(&*self.connector.link().await?).await }).await
+    }
+
+    async fn note_gap(&self, conversation: &ConversationKey, gap: Gap) -> Result<(), ArchiveError> {
+        self.within(async { gaps::note(&*self.connector.link().await?, conversation, gap).await }).await
+    }
+
+    async fn gaps(&self, conversation: &ConversationKey) -> Result<Vec<Gap>, ArchiveError> {
+        self.within(async { gaps::of(&*self.connector.link().await?, conversation).await }).await
     }
 
     async fn count(&self, conversation: &ConversationKey, now: UnixMillis) -> Result<u64, ArchiveError> {

@@ -9,9 +9,9 @@ use scylla::serialize::writers::RowWriter;
 use super::buckets::{self, bucket_of, part_of};
 use super::client_ids;
 use super::link::{Link, run_all};
-use super::read::{self, RawMark};
+use super::read::{self, FoundRow};
 use crate::archive::row::{Row, signed};
-use crate::archive::{ArchiveError, PutReport, SeqRange};
+use crate::archive::{ArchiveError, PutReport, SeqRange, record_digest};
 
 /// Most rows in one batch: beyond, batches only get slower for others.
 const BATCH_ROWS_MAX: usize = 64;
@@ -68,13 +68,15 @@ async fn missing_rows<'a>(
         .filter(|bucket| is_touched(bucket.number))
         .map(|bucket| (bucket, part_of(bucket.number, whole)))
         .collect();
-    let marks = read::raw_marks(link, conversation, &parts).await?;
+    let found = read::found_rows(link, conversation, &parts).await?;
     let mut missing = Vec::new();
     for row in rows {
-        let first = marks.partition_point(|mark| mark.seq < row.seq);
-        let same_seq = marks[first..].iter().take_while(|mark| mark.seq == row.seq);
-        let is_this =
-            |mark: &RawMark| mark.digest == Some(row.digest) && mark.held == row.expires_at.is_none();
+        let first = found.partition_point(|found| found.seq < row.seq);
+        let same_seq = found[first..].iter().take_while(|found| found.seq == row.seq);
+        let is_this = |found: &FoundRow| {
+            found.encoded.as_deref().map(record_digest) == Some(row.digest)
+                && found.held == row.expires_at.is_none()
+        };
         match same_seq.clone().count() {
             0 => missing.push(row),
             _ if same_seq.clone().all(is_this) => {}

@@ -8,7 +8,7 @@ use super::known_buckets::KnownBuckets;
 use super::link::{Link, run_all};
 use crate::archive::page::{DateColumn, Page, PageBuilder, RawRow};
 use crate::archive::row::{signed, unsigned};
-use crate::archive::{ArchiveError, Direction, RowMark, SeqRange, StoredRecord, record_digest};
+use crate::archive::{ArchiveError, Direction, RowMark, SeqRange, StoredRecord, StoredRow, record_digest};
 
 /// Takes rows of the range until the page is full, bucket by bucket.
 pub(super) async fn page(
@@ -102,38 +102,38 @@ async fn rows(
     Ok(rows.into_iter().map(row).collect())
 }
 
-/// What is found under a seq, expired or not, before it is read whole.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RawMark {
+/// What is found under a seq, expired or not, before its record is read.
+#[derive(Debug, Clone)]
+pub(super) struct FoundRow {
     pub(super) seq: u64,
     pub(super) held: bool,
     date: DateColumn,
-    pub(super) digest: Option<u64>,
+    pub(super) encoded: Option<Bytes>,
 }
 
-impl RawMark {
+impl FoundRow {
     /// `None` for a row that has expired, and for a damaged one: whoever looks for it does not find it, and looks
     /// closer.
-    pub(super) fn unexpired(self, now: UnixMillis) -> Option<RowMark> {
+    fn unexpired(self, now: UnixMillis) -> Option<StoredRow> {
         let expires_at = match self.date {
             DateColumn::Never => None,
             DateColumn::At(date) if now < date => Some(date),
             DateColumn::At(_) | DateColumn::Damaged => return None,
         };
-        Some(RowMark { seq: self.seq, expires_at, digest: self.digest? })
+        Some(StoredRow { seq: self.seq, expires_at, encoded: self.encoded? })
     }
 }
 
-/// The marks of the unexpired rows of a range.
-pub(super) async fn marks(
+/// The unexpired rows of a range.
+pub(super) async fn stored_rows(
     link: &Link,
     conversation: &ConversationKey,
     range: SeqRange,
     now: UnixMillis,
-) -> Result<Vec<RowMark>, ArchiveError> {
+) -> Result<Vec<StoredRow>, ArchiveError> {
     let buckets = buckets::all(link, conversation, range, now).await?;
     let parts: Vec<_> = buckets.into_iter().map(|bucket| (bucket, part_of(bucket.number, range))).collect();
-    Ok(unexpired(raw_marks(link, conversation, &parts).await?, now))
+    Ok(unexpired(found_rows(link, conversation, &parts).await?, now))
 }
 
 /// The marks of the unexpired rows of these records, in the tables and buckets that they belong to.
@@ -149,42 +149,45 @@ pub(super) async fn marks_of(
         let part = parts.entry(table).or_insert(SeqRange { from: *seq, below: *seq });
         part.below = seq + 1;
     }
-    let queries = parts.into_iter().map(|(table, part)| marks_of_table(link, conversation, table, part));
-    Ok(unexpired(ascending(run_all(queries.collect()).await?), now))
+    let queries = parts.into_iter().map(|(table, part)| rows_of_table(link, conversation, table, part));
+    let rows = unexpired(ascending(run_all(queries.collect()).await?), now);
+    let mark =
+        |StoredRow { seq, expires_at, encoded }| RowMark { seq, expires_at, digest: record_digest(&encoded) };
+    Ok(rows.into_iter().map(mark).collect())
 }
 
 /// One for each seq: the held one, where there are two.
-fn unexpired(marks: Vec<RawMark>, now: UnixMillis) -> Vec<RowMark> {
-    let mut marks: Vec<_> = marks.into_iter().rev().filter_map(|mark| mark.unexpired(now)).collect();
-    marks.dedup_by_key(|mark| mark.seq);
-    marks.reverse();
-    marks
+fn unexpired(found: Vec<FoundRow>, now: UnixMillis) -> Vec<StoredRow> {
+    let mut rows: Vec<_> = found.into_iter().rev().filter_map(|row| row.unexpired(now)).collect();
+    rows.dedup_by_key(|row| row.seq);
+    rows.reverse();
+    rows
 }
 
-fn ascending(marks: Vec<Vec<RawMark>>) -> Vec<RawMark> {
-    let mut marks: Vec<RawMark> = marks.into_iter().flatten().collect();
-    marks.sort_by_key(|mark| (mark.seq, mark.held));
-    marks
+fn ascending(rows: Vec<Vec<FoundRow>>) -> Vec<FoundRow> {
+    let mut rows: Vec<FoundRow> = rows.into_iter().flatten().collect();
+    rows.sort_by_key(|row| (row.seq, row.held));
+    rows
 }
 
-/// The marks of the parts of these buckets, ascending by seq, and the held one last where a seq has two.
-pub(super) async fn raw_marks(
+/// The rows of the parts of these buckets, ascending by seq, and the held one last where a seq has two.
+pub(super) async fn found_rows(
     link: &Link,
     conversation: &ConversationKey,
     parts: &[(Bucket, SeqRange)],
-) -> Result<Vec<RawMark>, ArchiveError> {
+) -> Result<Vec<FoundRow>, ArchiveError> {
     let queries = parts.iter().flat_map(|(bucket, part)| {
-        bucket.tables().map(|held| marks_of_table(link, conversation, (bucket.number, held), *part))
+        bucket.tables().map(|held| rows_of_table(link, conversation, (bucket.number, held), *part))
     });
     Ok(ascending(run_all(queries.collect()).await?))
 }
 
-async fn marks_of_table(
+async fn rows_of_table(
     link: &Link,
     conversation: &ConversationKey,
     (bucket, held): (u64, bool),
     part: SeqRange,
-) -> Result<Vec<RawMark>, ArchiveError> {
+) -> Result<Vec<FoundRow>, ArchiveError> {
     let bounds = (
         conversation.tenant().as_str(),
         conversation.conversation(),
@@ -193,14 +196,14 @@ async fn marks_of_table(
         signed(part.below),
     );
     let rows: Vec<(i64, Option<i64>, Option<Bytes>)> =
-        link.rows(&link.statements.table(held).marks, bounds).await?;
-    let mark = |(seq, expires_at, record): (i64, Option<i64>, Option<Bytes>)| RawMark {
+        link.rows(&link.statements.table(held).all, bounds).await?;
+    let row = |(seq, expires_at, encoded): (i64, Option<i64>, Option<Bytes>)| FoundRow {
         seq: unsigned(seq),
         held,
         date: date(held, expires_at),
-        digest: record.map(|record| record_digest(&record)),
+        encoded,
     };
-    Ok(rows.into_iter().map(mark).collect())
+    Ok(rows.into_iter().map(row).collect())
 }
 
 /// How many unexpired records a conversation has.

@@ -12,14 +12,14 @@ use scylla::statement::Statement;
 
 use super::error;
 use super::statements::{
-    CREATE_CLIENT_IDS, CREATE_CONVERSATIONS, CREATE_DICTIONARIES, CREATE_HELD_RECORDS, CREATE_KEYSPACE,
-    CREATE_RECORDS, CREATE_SCHEMA_VERSION, INSERT_SCHEMA_VERSION, SELECT_COMPATIBILITY_MODE,
+    CREATE_CLIENT_IDS, CREATE_CONVERSATIONS, CREATE_DICTIONARIES, CREATE_GAPS, CREATE_HELD_RECORDS,
+    CREATE_KEYSPACE, CREATE_RECORDS, CREATE_SCHEMA_VERSION, INSERT_SCHEMA_VERSION, SELECT_COMPATIBILITY_MODE,
     SELECT_KEYSPACES, SELECT_REPLICATION, SELECT_SCHEMA_VERSION, SELECT_TABLES, Text,
 };
 use crate::archive::ArchiveError;
 
 /// The newest schema that this program knows, and the one it makes.
-const SCHEMA_VERSION: u32 = 2;
+const SCHEMA_VERSION: u32 = 3;
 /// One change of the schema: about a second on a quiet server, several on one that has just started.
 const CHANGE_MAX: Duration = Duration::from_secs(30);
 /// How often making the tables is tried, for one that another program is making at the same time.
@@ -28,13 +28,14 @@ const ATTEMPTS_MAX: u32 = 3;
 /// (2038-01-19T03:14:06Z), less a minute for a request that is under way and a clock that is ahead of ours.
 const LATEST_EXPIRY: UnixMillis = UnixMillis::new((2_147_483_646 - 60) * 1000);
 
-const TABLES: [(&str, Text); 6] = [
+const TABLES: [(&str, Text); 7] = [
     ("schema_version", CREATE_SCHEMA_VERSION),
     ("conversations", CREATE_CONVERSATIONS),
     ("records", CREATE_RECORDS),
     ("held_records", CREATE_HELD_RECORDS),
     ("client_ids", CREATE_CLIENT_IDS),
     ("dictionaries", CREATE_DICTIONARIES),
+    ("gaps", CREATE_GAPS),
 ];
 
 /// Makes what is missing; fails where the schema is a newer program's.

@@ -38,7 +38,7 @@ statements! {
     INSERT_HELD_BUCKET = "insert_held_bucket.cql",
     SELECT_RECORDS_FORWARDS = "select_records_forwards.cql",
     SELECT_RECORDS_BACKWARDS = "select_records_backwards.cql",
-    SELECT_MARKS = "select_marks.cql",
+    SELECT_ROWS = "select_rows.cql",
     COUNT_RECORDS = "count_records.cql",
     COUNT_HELD_RECORDS = "count_held_records.cql",
     INSERT_RECORD = "insert_record.cql",
@@ -50,6 +50,10 @@ statements! {
     INSERT_DICTIONARY = "insert_dictionary.cql",
     RAISE_DICTIONARY = "raise_dictionary.cql",
     DELETE_DICTIONARY = "delete_dictionary.cql",
+    CREATE_GAPS = "create_gaps.cql",
+    SELECT_ANY_CONVERSATION = "select_any_conversation.cql",
+    INSERT_GAP = "insert_gap.cql",
+    SELECT_GAPS = "select_gaps.cql",
 }
 
 /// The text of a statement, with places for names.
@@ -68,7 +72,7 @@ impl Text {
 pub(super) struct TableStatements {
     pub(super) forwards: PreparedStatement,
     pub(super) backwards: PreparedStatement,
-    pub(super) marks: PreparedStatement,
+    pub(super) all: PreparedStatement,
     pub(super) count: PreparedStatement,
 }
 
@@ -92,6 +96,9 @@ pub(super) struct Statements {
     pub(super) insert_dictionary: PreparedStatement,
     pub(super) raise_dictionary: PreparedStatement,
     pub(super) delete_dictionary: PreparedStatement,
+    pub(super) any_conversation: PreparedStatement,
+    pub(super) insert_gap: PreparedStatement,
+    pub(super) gaps: PreparedStatement,
 }
 
 impl Statements {
@@ -107,7 +114,7 @@ impl Statements {
             Ok::<_, PrepareError>(TableStatements {
                 forwards: prepare(SELECT_RECORDS_FORWARDS, name).await?,
                 backwards: prepare(SELECT_RECORDS_BACKWARDS, name).await?,
-                marks: prepare(SELECT_MARKS, name).await?,
+                all: prepare(SELECT_ROWS, name).await?,
                 count: prepare(count, name).await?,
             })
         };
@@ -130,6 +137,9 @@ impl Statements {
             insert_dictionary: prepare(INSERT_DICTIONARY, "").await?,
             raise_dictionary: prepare(RAISE_DICTIONARY, "").await?,
             delete_dictionary: prepare(DELETE_DICTIONARY, "").await?,
+            any_conversation: prepare(SELECT_ANY_CONVERSATION, "").await?,
+            insert_gap: prepare(INSERT_GAP, "").await?,
+            gaps: prepare(SELECT_GAPS, "").await?,
         })
     }
 

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, Row, TransactionBehavior};
 
-use super::statements::{SCHEMA_1, SCHEMA_2, SELECT_HEADER, SETTINGS};
+use super::statements::{SCHEMA_1, SCHEMA_2, SCHEMA_3, SELECT_HEADER, SETTINGS};
 use crate::archive::ArchiveError;
 
 /// The newest schema that this program knows, and the one it makes.
-const SCHEMA_VERSION: u32 = 2;
+const SCHEMA_VERSION: u32 = 3;
 /// What makes each version of the one before it.
-const SCHEMAS: [&str; SCHEMA_VERSION as usize] = [SCHEMA_1, SCHEMA_2];
+const SCHEMAS: [&str; SCHEMA_VERSION as usize] = [SCHEMA_1, SCHEMA_2, SCHEMA_3];
 /// `application_id` of our files ("qimA"), so that another program's database is not taken for an archive.
 const APPLICATION_ID: i32 = 0x7169_6d41;
 /// More than there are statements.

@@ -3,6 +3,7 @@
 mod client_ids;
 mod database;
 mod dictionaries;
+mod gaps;
 mod put;
 mod queries;
 mod readers;
@@ -27,7 +28,8 @@ use super::page::{self, Page, PageBuilder, assert_batch};
 use super::row::Row;
 use super::{
     ArchiveError, ArchiveOptions, ArchivePage, ArchiveStore, CommittedId, Direction, Earliest,
-    FIND_CLIENT_IDS_MAX, MARKS_WIDTH_MAX, MaintenanceReport, PutReport, RowMark, SeqRange, StoredRecord,
+    FIND_CLIENT_IDS_MAX, Gap, MARKS_WIDTH_MAX, MaintenanceReport, PutReport, RowMark, SeqRange, StoredRecord,
+    StoredRow,
 };
 
 /// The archive in one file. One connection writes, in a thread of its own, and a few read.
@@ -126,16 +128,16 @@ impl ArchiveStore for SqliteArchive {
         Ok(report)
     }
 
-    async fn marks(
+    async fn rows(
         &self,
         conversation: &ConversationKey,
         range: SeqRange,
         now: UnixMillis,
-    ) -> Result<Vec<RowMark>, ArchiveError> {
-        assert!(range.below.saturating_sub(range.from) <= MARKS_WIDTH_MAX, "a range of marks is narrow");
+    ) -> Result<Vec<StoredRow>, ArchiveError> {
+        assert!(range.below.saturating_sub(range.from) <= MARKS_WIDTH_MAX, "a range of rows is narrow");
         let conversation = conversation.clone();
-        let marks = move |connection: &Connection| queries::marks(connection, &conversation, range, now);
-        self.read_by(self.deadline(), marks).await
+        let rows = move |connection: &Connection| queries::rows(connection, &conversation, range, now);
+        self.read_by(self.deadline(), rows).await
     }
 
     /// There is one way to a row.
@@ -200,6 +202,21 @@ impl ArchiveStore for SqliteArchive {
         let conversation = conversation.clone();
         let high_water = move |connection: &Connection| queries::high_water(connection, &conversation);
         self.read_by(self.deadline(), high_water).await
+    }
+
+    async fn is_empty(&self) -> Result<bool, ArchiveError> {
+        self.read_by(self.deadline(), gaps::is_empty).await
+    }
+
+    async fn note_gap(&self, conversation: &ConversationKey, gap: Gap) -> Result<(), ArchiveError> {
+        let conversation = conversation.clone();
+        let note = move |connection: &Connection| gaps::note(connection, &conversation, gap);
+        self.writer.write(self.deadline(), note).await
+    }
+
+    async fn gaps(&self, conversation: &ConversationKey) -> Result<Vec<Gap>, ArchiveError> {
+        let conversation = conversation.clone();
+        self.read_by(self.deadline(), move |connection| gaps::of(connection, &conversation)).await
     }
 
     async fn count(&self, conversation: &ConversationKey, now: UnixMillis) -> Result<u64, ArchiveError> {

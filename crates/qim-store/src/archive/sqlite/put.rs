@@ -73,7 +73,8 @@ fn missing_rows<'a>(
     Ok(missing)
 }
 
-fn insert_conversation(
+/// Its number.
+pub(super) fn insert_conversation(
     connection: &Connection,
     conversation: &ConversationKey,
     high_water: u64,

@@ -5,19 +5,19 @@ use qim_core::{ConversationKey, UnixMillis};
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::statements::{
-    COUNT_RECORDS, SELECT_CONVERSATION, SELECT_MARKS, SELECT_RECORDS_BACKWARDS, SELECT_RECORDS_FORWARDS,
+    COUNT_RECORDS, SELECT_CONVERSATION, SELECT_RECORDS_BACKWARDS, SELECT_RECORDS_FORWARDS, SELECT_ROWS,
 };
 use crate::archive::page::{DateColumn, Page, PageBuilder, RawRow};
 use crate::archive::row::{signed, unsigned};
-use crate::archive::{Direction, RowMark, SeqRange, record_digest};
+use crate::archive::{Direction, SeqRange, StoredRow};
 
-pub(super) fn marks(
+pub(super) fn rows(
     connection: &Connection,
     conversation: &ConversationKey,
     range: SeqRange,
     now: UnixMillis,
-) -> rusqlite::Result<Vec<RowMark>> {
-    let mut statement = connection.prepare_cached(SELECT_MARKS)?;
+) -> rusqlite::Result<Vec<StoredRow>> {
+    let mut statement = connection.prepare_cached(SELECT_ROWS)?;
     let bounds = params![
         conversation.tenant().as_str(),
         conversation.conversation(),
@@ -27,13 +27,14 @@ pub(super) fn marks(
     ];
     let rows = statement.query_map(bounds, |row| {
         let seq = unsigned(row.get(0)?);
-        let digest = record_digest(row.get_ref(2)?.as_blob()?);
-        // A damaged date is no mark: whoever looks for this row does not find it, and looks closer.
-        Ok(match date(row, 1)? {
-            DateColumn::Never => Some(RowMark { seq, expires_at: None, digest }),
-            DateColumn::At(date) => Some(RowMark { seq, expires_at: Some(date), digest }),
-            DateColumn::Damaged => None,
-        })
+        // One with a damaged date is left out: whoever looks for it does not find it, and looks closer.
+        let expires_at = match date(row, 1)? {
+            DateColumn::Never => None,
+            DateColumn::At(date) => Some(date),
+            DateColumn::Damaged => return Ok(None),
+        };
+        let encoded = Bytes::copy_from_slice(row.get_ref(2)?.as_blob()?);
+        Ok(Some(StoredRow { seq, expires_at, encoded }))
     })?;
     rows.filter_map(Result::transpose).collect()
 }

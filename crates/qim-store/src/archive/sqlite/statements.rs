@@ -14,12 +14,13 @@ statements! {
     SETTINGS = "settings.sql",
     SCHEMA_1 = "schema_1.sql",
     SCHEMA_2 = "schema_2.sql",
+    SCHEMA_3 = "schema_3.sql",
     SELECT_HEADER = "select_header.sql",
     SELECT_CONVERSATION = "select_conversation.sql",
     INSERT_CONVERSATION = "insert_conversation.sql",
     RAISE_HIGH_WATER = "raise_high_water.sql",
     SELECT_BATCH = "select_batch.sql",
-    SELECT_MARKS = "select_marks.sql",
+    SELECT_ROWS = "select_rows.sql",
     SELECT_RECORDS_FORWARDS = "select_records_forwards.sql",
     SELECT_RECORDS_BACKWARDS = "select_records_backwards.sql",
     COUNT_RECORDS = "count_records.sql",
@@ -34,6 +35,9 @@ statements! {
     INSERT_DICTIONARY = "insert_dictionary.sql",
     RAISE_DICTIONARY = "raise_dictionary.sql",
     DELETE_DICTIONARY = "delete_dictionary.sql",
+    SELECT_ANY_CONVERSATION = "select_any_conversation.sql",
+    INSERT_GAP = "insert_gap.sql",
+    SELECT_GAPS = "select_gaps.sql",
 }
 
 #[cfg(test)]

@@ -103,7 +103,7 @@ async fn no_frequent_statement_scans_a_table() {
         for text in [
             statements::SELECT_CONVERSATION,
             statements::SELECT_BATCH,
-            statements::SELECT_MARKS,
+            statements::SELECT_ROWS,
             statements::SELECT_RECORDS_FORWARDS,
             statements::SELECT_RECORDS_BACKWARDS,
             statements::COUNT_RECORDS,

@@ -3,6 +3,7 @@
 pub(crate) mod client_ids;
 pub(crate) mod dates;
 pub(crate) mod dictionaries;
+pub(crate) mod gaps;
 pub(crate) mod marks;
 pub(crate) mod puts;
 pub(crate) mod reads;

@@ -1,4 +1,4 @@
--- What the marks of the unexpired rows of a range are made of.
+-- The unexpired rows of a range.
 --
 -- ?1 tenant, ?2 conversation, ?3 from, ?4 below, ?5 now
 -- Rows: (seq, expires_at or NULL, record), ascending by seq

@@ -1,0 +1,82 @@
+-- Finds out which lineage this Redis has, begins one where what is stored is another server's, and keeps the list of
+-- writers, each with the number of the lineage for which it has put back what it acknowledged (lineage.lua).
+--
+-- KEYS  1 lineage  2 writers
+-- ARGV  1 token of a new lineage  2 'founding' where no lineage at all means a new deployment, else ''
+--       3 who asks: a writer, or '' for one that only looks
+--       4 the lineage it has put back for, or ''  5 the lineage it knew last, or ''  6 its last sign of life here, ms
+--       7 'complete' where it remembers all that it acknowledged and the archive has not got, else ''
+--       then the other writers it knows of
+-- Returns {lineage, the server's time in ms, writer, number and sign of life, ...}
+--
+-- The list also says what nobody can put back: TAIL, where Redis is without more than a writer remembers; and STRANGERS,
+-- where it is not known which writers there were. Whoever has made up for that removes the entry.
+local TAIL, STRANGERS, NOT_YET = '?tail', '?strangers', '0 0'
+-- What a writer remembers in any case, less what looking may take (AGE_MIN in src/hot/recent.rs).
+local REMEMBERED_MS, FORGOTTEN_MS = 8000, 60000
+local LINEAGE, WRITERS, writer, known = KEYS[1], KEYS[2], ARGV[3], ARGV[5]
+local now = server_ms()
+
+-- Each writer has time from now on to say that it is alive.
+local function expect_writers(lost)
+  for i = 8, #ARGV do
+    redis.call('HSETNX', WRITERS, ARGV[i], NOT_YET)
+  end
+  if lost and known == '' then
+    redis.call('HSET', WRITERS, STRANGERS, NOT_YET)
+  end
+  local writers = redis.call('HGETALL', WRITERS)
+  for i = 1, #writers, 2 do
+    if string.sub(writers[i], 1, 1) ~= '?' and writers[i] ~= writer then
+      redis.call('HSET', WRITERS, writers[i], string.format('0 %.0f', now))
+    end
+  end
+end
+
+local function begin(value, number, founding)
+  local id = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+  number = (number or 0) % NUMBERS + 1
+  local lost = not value and not founding
+  value = string.format('%d %.0f %s %s', number, founding and 0 or now, id, ARGV[1])
+  redis.call('SET', LINEAGE, value)
+  expect_writers(lost)
+  return value, number
+end
+
+local function seen_at(entry)
+  return tonumber(string.match(entry, ' (%d+)$'))
+end
+
+local function sign_on(value, number)
+  local before = redis.call('HGET', WRITERS, writer)
+  if known ~= '' and known ~= value and ARGV[7] ~= 'complete' then
+    if not before or seen_at(before) < tonumber(ARGV[6]) - REMEMBERED_MS then
+      redis.call('HSET', WRITERS, TAIL, NOT_YET)
+    end
+  end
+  redis.call('HSET', WRITERS, writer, string.format('%d %.0f', ARGV[4] == value and number or 0, now))
+end
+
+local value = redis.call('GET', LINEAGE)
+local number, _, replication_id
+if value then
+  number, _, replication_id = parse_lineage(value)
+end
+if not value or not is_master_of(replication_id) then
+  value, number = begin(value, number, not value and ARGV[2] == 'founding')
+end
+if writer ~= '' then
+  sign_on(value, number)
+end
+local writers, reply = redis.call('HGETALL', WRITERS), { value, now }
+for i = 1, #writers, 2 do
+  local entry = writers[i + 1]
+  if string.match(entry, '^%d+') == tostring(number) and seen_at(entry) < now - FORGOTTEN_MS then
+    -- All that it ever acknowledged is in this lineage.
+    redis.call('HDEL', WRITERS, writers[i])
+  else
+    reply[#reply + 1] = writers[i]
+    reply[#reply + 1] = entry
+  end
+end
+return reply

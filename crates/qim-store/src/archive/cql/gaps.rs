@@ -1,0 +1,34 @@
+use qim_core::{ConversationKey, UnixMillis};
+
+use super::link::Link;
+use super::put::micros;
+use crate::archive::row::{signed, unsigned};
+use crate::archive::{ArchiveError, Gap};
+
+pub(super) async fn is_empty(link: &Link) -> Result<bool, ArchiveError> {
+    Ok(link.rows::<(String,)>(&link.statements.any_conversation, ()).await?.is_empty())
+}
+
+/// The mark first: a gap that is not noted does less harm than a seq that is given again.
+pub(super) async fn note(
+    link: &Link,
+    conversation: &ConversationKey,
+    Gap { from, to, noticed_at }: Gap,
+) -> Result<(), ArchiveError> {
+    let (tenant, conversation) = (conversation.tenant().as_str(), conversation.conversation());
+    let (from, to) = (signed(from), signed(to));
+    link.write(vec![(&link.statements.raise_high_water, (to, to, tenant, conversation))]).await?;
+    let values = (tenant, conversation, from, to, noticed_at.as_i64(), micros(noticed_at));
+    link.write(vec![(&link.statements.insert_gap, values)]).await
+}
+
+pub(super) async fn of(link: &Link, conversation: &ConversationKey) -> Result<Vec<Gap>, ArchiveError> {
+    let names = (conversation.tenant().as_str(), conversation.conversation());
+    let rows: Vec<(i64, i64, i64)> = link.rows(&link.statements.gaps, names).await?;
+    let gap = |(from, to, noticed_at)| Gap {
+        from: unsigned(from),
+        to: unsigned(to),
+        noticed_at: UnixMillis::new(unsigned(noticed_at)),
+    };
+    Ok(rows.into_iter().map(gap).collect())
+}

@@ -1,0 +1,102 @@
+//! Gaps, for readers: seqs that were given and whose records are lost. Looked for only where records are missing.
+
+use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lru::LruCache;
+use qim_core::{ConversationKey, UnixMillis};
+
+use super::TieredMessageStore;
+use super::pull::PullError;
+use super::settle::SettleError;
+use crate::archive::{ArchiveError, Gap};
+use crate::hot::{HotPage, Marks, PageStart};
+
+/// How many conversations' gaps are remembered, most of which have none: about 1 MiB.
+const CACHE_ENTRIES: usize = 16_384;
+/// How many gaps are named on one page.
+const GAPS_MAX: usize = 100;
+
+/// The gaps of a conversation when its floor was there. Below a floor none is added.
+#[derive(Clone)]
+struct Remembered {
+    floor: u64,
+    gaps: Arc<[Gap]>,
+}
+
+pub(super) struct GapCache(Mutex<LruCache<ConversationKey, Remembered>>);
+
+impl Default for GapCache {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::new(NonZeroUsize::new(CACHE_ENTRIES).expect("not zero"))))
+    }
+}
+
+impl GapCache {
+    fn get(&self, conversation: &ConversationKey) -> Option<Remembered> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(conversation).cloned()
+    }
+
+    fn put(&self, conversation: &ConversationKey, remembered: Remembered) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).put(conversation.clone(), remembered);
+    }
+}
+
+impl TieredMessageStore {
+    /// The gaps within these seqs, the lowest first, as far as a page has room for them. `lost` are seqs at which a place
+    /// in the hot tier says that its record is lost.
+    pub(super) async fn gaps_within(
+        &self,
+        conversation: &ConversationKey,
+        seqs: RangeInclusive<u64>,
+        floor: u64,
+        lost: &[u64],
+    ) -> Result<Vec<Gap>, ArchiveError> {
+        let names = |gaps: &[Gap], seq: &u64| gaps.iter().any(|gap| (gap.from..=gap.to).contains(seq));
+        let remembered = self.gaps.get(conversation).filter(|remembered| {
+            remembered.floor >= floor && lost.iter().all(|seq| names(&remembered.gaps, seq))
+        });
+        let gaps = if let Some(Remembered { gaps, .. }) = remembered {
+            gaps
+        } else {
+            let gaps: Arc<[Gap]> = self.archive.gaps(conversation).await?.into();
+            self.gaps.put(conversation, Remembered { floor, gaps: gaps.clone() });
+            gaps
+        };
+        let overlaps = |gap: &&Gap| gap.from <= *seqs.end() && gap.to >= *seqs.start();
+        Ok(gaps.iter().filter(overlaps).take(GAPS_MAX).copied().collect())
+    }
+
+    /// The page of a conversation that was not settled since Redis may have lost data: settles it where that can be done
+    /// now. Else what the archive has must be shown at least where Redis knows nothing.
+    pub(super) async fn settled_page(
+        &self,
+        conversation: &ConversationKey,
+        page: HotPage,
+        (start, limit): (PageStart, usize),
+        now: UnixMillis,
+    ) -> Result<HotPage, PullError> {
+        let Ok(lineage) = self.hot.lineage(conversation).await else { return Ok(page) };
+        if page.checked_in.is_settled_in(&lineage) {
+            return Ok(page);
+        }
+        let mut high_water = 0;
+        if page.marks.last == 0 {
+            high_water = self.archive.high_water(conversation).await?;
+            if high_water == 0 {
+                return Ok(page);
+            }
+        }
+        match self.settle(conversation, now).await {
+            Ok(()) => Ok(self.hot_page(conversation, start, limit, now).await?),
+            Err(SettleError::Hot(_) | SettleError::Archive(_)) if page.marks.last > 0 => Ok(page),
+            Err(_) => Ok(HotPage::of_marks(Marks {
+                last: high_water,
+                floor: high_water + 1,
+                archived: high_water,
+                ..Marks::NEW
+            })),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Keeps up with what Redis is, and puts back what it lost (ADR 18).
+
+use std::time::Duration;
+
+use qim_core::UnixMillis;
+
+use super::TieredMessageStore;
+use super::settle::SettleError;
+use crate::archive::{ArchiveError, Gap};
+use crate::hot::{Founding, Hole, HotError, Lineage, PageStart, PutBack, Settle, Settled};
+
+/// Other writers have this long to put back what comes before: they look every half second, and no commit is taken for
+/// longer (`QUARANTINE_MS` in `lineage.lua`).
+const OTHERS_WAIT: Duration = Duration::from_secs(2);
+/// One that waits at a lower seq and has not come on for this long does not hold up the others.
+const STUCK: Duration = Duration::from_secs(10);
+
+/// What a look at Redis did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LineageReport {
+    /// Records that were put back.
+    pub restored: u64,
+    /// Something is still to be put back: look again soon.
+    pub more: bool,
+}
+
+/// Why a look failed. Looking again is harmless.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LineageError {
+    /// The hot tier failed.
+    #[error(transparent)]
+    Hot(#[from] HotError),
+    /// The archive failed, which has to be asked.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+}
+
+impl From<SettleError> for LineageError {
+    fn from(error: SettleError) -> Self {
+        match error {
+            SettleError::Hot(error) => Self::Hot(error),
+            SettleError::Archive(error) => Self::Archive(error),
+        }
+    }
+}
+
+impl TieredMessageStore {
+    /// Finds out whether Redis is as it was left, and puts back what it has lost of what this writer acknowledged. To be
+    /// called every [`crate::hot::LINEAGE_WATCH_INTERVAL`] by whoever commits. `ask_archived` also asks what the archive
+    /// has by now, so that this need not be remembered any longer.
+    pub async fn watch_lineage(
+        &self,
+        now: UnixMillis,
+        ask_archived: bool,
+    ) -> Result<LineageReport, LineageError> {
+        if self.hot.founding() == Founding::NotKnown {
+            self.find_out_founding().await?;
+        }
+        let archived_to = if ask_archived { Some(self.hot.archived_to(now).await?) } else { None };
+        self.hot.watch_lineages(archived_to).await?;
+        let mut report = LineageReport::default();
+        for (lineage, put_back) in self.hot.put_back_all().await? {
+            report.restored += put_back.restored;
+            report.more |= !put_back.holes.is_empty();
+            self.hot.losses().restored(put_back.restored);
+            if put_back.holes.is_empty() {
+                self.tell_result(&put_back);
+            }
+            for hole in &put_back.holes {
+                if put_back.age > STUCK || (hole.is_lowest && put_back.age > OTHERS_WAIT) {
+                    self.bridge(hole, &lineage, now).await?;
+                }
+            }
+        }
+        Ok(report)
+    }
+
+    /// A Redis without a lineage is a new deployment where the archive has nothing either.
+    pub(super) async fn find_out_founding(&self) -> Result<(), LineageError> {
+        if self.hot.has_no_lineage().await? && self.archive.is_empty().await? {
+            self.hot.found().await?;
+        } else {
+            self.hot.set_founding(Founding::No);
+        }
+        Ok(())
+    }
+
+    fn tell_result(&self, put_back: &PutBack) {
+        tracing::warn!(restored = put_back.restored, "what was acknowledged lately is in Redis");
+        for (conversation, seq) in &put_back.conflicts {
+            tracing::error!(%conversation, seq, "another record has the seq of one that was acknowledged and lost");
+        }
+        self.hot.losses().conflicts(put_back.conflicts.len() as u64);
+    }
+
+    /// Closes the hole before what is to be put back next: with what the archive has; what it has not is lost.
+    async fn bridge(&self, hole: &Hole, lineage: &Lineage, now: UnixMillis) -> Result<(), LineageError> {
+        let Hole { conversation, last, seq, .. } = hole;
+        let known = self.archive.high_water(conversation).await?.max(*last);
+        if known + 1 < *seq {
+            let noticed_at = lineage.doubted_at().unwrap_or(now);
+            self.note_gap(conversation, Gap { from: known + 1, to: seq - 1, noticed_at }).await?;
+        }
+        let marks = self.hot.read_page(conversation, PageStart::After(u64::MAX), 0, now).await?.marks;
+        let request = Settle {
+            seen: *last,
+            last: seq - 1,
+            not_before: self.last_date(conversation, marks, now).await?,
+            is_final: false,
+        };
+        if self.hot.settle(conversation, lineage, request).await? == Settled::Behind {
+            self.catch_up(conversation, lineage, marks, seq - 1, now).await?;
+        }
+        Ok(())
+    }
+}
