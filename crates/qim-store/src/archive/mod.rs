@@ -293,7 +293,7 @@ pub trait ArchiveStore: DictionaryStore {
 
     /// The marks of the unexpired rows of these records of one put, in a range at most 512 wide. They are looked for
     /// where that put has written them, and not by the way that a reader takes to them: [`Self::marks`] goes that way,
-    /// before anything is trimmed.
+    /// before anything is trimmed. Rows that lie between them may be among the answers.
     async fn marks_of(
         &self,
         conversation: &ConversationKey,

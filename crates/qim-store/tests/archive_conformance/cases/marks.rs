@@ -32,7 +32,7 @@ pub(crate) async fn marks_tell_date_and_digest(subject: Subject) {
         let marks: Vec<_> = (0..left).map(mark).collect();
         assert_eq!(store.marks_of(conversation, &put, at).await.unwrap(), marks);
     }
-    let elsewhere = records(conversation, [4, 6], *now);
+    let elsewhere = records(conversation, [6, 7], *now);
     assert_eq!(store.marks_of(conversation, &elsewhere, *now).await.unwrap(), []);
 }
 
