@@ -185,9 +185,9 @@ async fn a_stream_is_asked_for_each_request_and_a_token_taken_back_ends_it() {
 async fn a_hold_needs_the_right_to_compliance_beside_that_to_commit() {
     let commit = [Right::Append, Right::Import];
     let (plain, line) = token("plain", &["*"], &commit);
-    let (holder, held) = token("holder", &["*"], &[commit[0], commit[1], Right::Compliance]);
+    let (officer, privileged) = token("officer", &["*"], &[commit[0], commit[1], Right::Compliance]);
     let (only, lonely) = token("only", &["*"], &[Right::Compliance]);
-    let pair = start(&TokenFile::of(&[&line, &held, &lonely]));
+    let pair = start(&TokenFile::of(&[&line, &privileged, &lonely]));
     let mut client = pair.client().await;
     let hold = |id: &str| v1::Message { retention_class: HOLD.into(), ..message(id) };
     let messages = || vec![message("1"), hold("2")];
@@ -202,7 +202,7 @@ async fn a_hold_needs_the_right_to_compliance_beside_that_to_commit() {
     }
     let status = client.append(with_token(&only, append("", "c", messages()))).await.unwrap_err();
     assert_eq!(status.message(), "the token lacks the right append");
-    let seqs = client.append(with_token(&holder, append("", "c", messages()))).await.unwrap().into_inner();
+    let seqs = client.append(with_token(&officer, append("", "c", messages()))).await.unwrap().into_inner();
     assert_eq!(seqs.results.iter().map(|result| result.seq).collect::<Vec<_>>(), [1, 2]);
     let custom = v1::Message { retention_class: v1::RetentionClass::TenantCustom.into(), ..message("3") };
     client.append(with_token(&plain, append("", "c", vec![custom]))).await.unwrap();

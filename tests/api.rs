@@ -208,8 +208,8 @@ async fn a_conversation_of_another_tenant_is_another_conversation() {
 async fn payloads_come_as_they_were_sent_unless_the_reader_takes_zstd() {
     let pair = Pair::start();
     let mut client = pair.client().await;
-    let said = "to be, or not to be, or to be, or not to be: that is the question";
-    let long = v1::Message { payload: said.into(), ..message("1") };
+    let said = "to be, or not to be, or to be, or not to be: that is the question".repeat(3);
+    let long = v1::Message { payload: said.clone().into(), ..message("1") };
     client.append(append("c", vec![long])).await.unwrap();
     for accept_zstd in [false, true] {
         let request = v1::PullRequest { accept_zstd, ..pull_all("c") };

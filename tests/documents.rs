@@ -47,6 +47,21 @@ fn every_requirement_of_the_first_issue_is_shown_by_a_test() {
 }
 
 #[test]
+fn every_report_of_others_and_every_overload_is_shown_by_a_test() {
+    let document = read("docs/requirements.md");
+    for (heading, rows_min) in [("## Reports of others", 25), ("## Overload and bad input", 7)] {
+        let section = document.split(heading).nth(1).expect(heading);
+        let section = section.split("\n## ").next().expect("a section");
+        let rows: Vec<&str> =
+            section.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| what |")).collect();
+        assert!(rows.len() >= rows_min, "{heading}: {} rows", rows.len());
+        for row in rows {
+            assert!(row.contains(".rs::"), "{row}");
+        }
+    }
+}
+
+#[test]
 fn every_variable_is_in_the_table_with_its_default() {
     let document = read("docs/configuration.md");
     for variable in qim_daemon::config::VARIABLES {

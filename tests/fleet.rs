@@ -159,7 +159,7 @@ async fn writers_share_gc_without_doing_it_twice_and_go_on_when_one_dies() {
     eventually(PATIENCE, "all are collected", || {
         metric("qim_gc_collected_total").iter().sum::<f64>() >= first
     });
-    assert!(metric("qim_gc_stale_total").iter().all(|stale| *stale < 0.5), "something was looked at twice");
+    assert!(metric("qim_gc_stale_total").iter().sum::<f64>() < 1.0, "nothing was looked at twice");
     // Whoever had the claim; the last one is asked for what the others leave.
     fleet.writers[1].kill9();
     fleet.writers[2].kill9();

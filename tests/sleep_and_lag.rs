@@ -61,10 +61,10 @@ async fn what_is_hidden_and_stored_still_is_measured_and_is_none_when_idle() {
     let resting = Launch::writer()
         .env("QIM_REDIS_URL", pair.redis.url())
         .env("QIM_ARCHIVE_URL", &pair.archive_url)
-        .env("QIM_GC_INTERVAL", "1m")
+        .env("QIM_GC_INTERVAL", "30s")
         .start();
     let gauge = |name: &str| resting.metrics().get(name);
-    eventually(PATIENCE, "its GC has run, and rests now for most of a minute", || {
+    eventually(PATIENCE, "its GC has run, and rests now for most of half a minute", || {
         gauge("qim_loop_run_seconds_count{loop=\"gc\"}") >= Some(1.0)
     });
     assert_eq!((gauge("qim_gc_due"), gauge("qim_gc_lag_seconds")), (Some(0.0), Some(0.0)));

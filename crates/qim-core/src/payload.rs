@@ -46,8 +46,9 @@ pub struct StoredPayload {
     bytes: Bytes,
 }
 
+/// How a payload is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Encoding {
+pub(crate) enum Encoding {
     Raw,
     Zstd {
         len: u32,
@@ -59,7 +60,44 @@ enum Encoding {
     },
 }
 
+impl Encoding {
+    /// Takes what stands in front of a payload of this form, which is 0, 1 or 2. Checks lengths, and decompresses
+    /// nothing.
+    pub(crate) fn take(form: u8, bytes: &mut &[u8]) -> Result<Self, CodecError> {
+        let encoding = match form {
+            0 => return Ok(Self::Raw),
+            1 => Self::Zstd { len: take_varint(bytes)? },
+            _ => Self::ZstdDictionary { dictionary: take_varint(bytes)?, len: take_varint(bytes)? },
+        };
+        let (announced, stored) = (encoding.len(bytes.len()), bytes.len());
+        if announced > COMPRESSED_PAYLOAD_BYTES_MAX || announced <= stored {
+            return Err(CodecError::AnnouncedLength { announced, stored });
+        }
+        Ok(encoding)
+    }
+
+    /// How long the payload is when it is read, that is stored in so many bytes.
+    pub(crate) const fn len(self, stored: usize) -> usize {
+        match self {
+            Self::Raw => stored,
+            Self::Zstd { len } | Self::ZstdDictionary { len, .. } => len as usize,
+        }
+    }
+
+    /// The dictionary without which it cannot be opened.
+    pub(crate) const fn dictionary(self) -> Option<u32> {
+        match self {
+            Self::ZstdDictionary { dictionary, .. } => Some(dictionary),
+            Self::Raw | Self::Zstd { .. } => None,
+        }
+    }
+}
+
 impl StoredPayload {
+    pub(crate) const fn new(encoding: Encoding, bytes: Bytes) -> Self {
+        Self { encoding, bytes }
+    }
+
     /// Stored as it is.
     pub const fn raw(payload: Bytes) -> Self {
         Self { encoding: Encoding::Raw, bytes: payload }
@@ -67,10 +105,7 @@ impl StoredPayload {
 
     /// How long the payload is when it is read; at most 1 MiB where that is not what is stored.
     pub fn len(&self) -> usize {
-        match self.encoding {
-            Encoding::Raw => self.bytes.len(),
-            Encoding::Zstd { len } | Encoding::ZstdDictionary { len, .. } => len as usize,
-        }
+        self.encoding.len(self.bytes.len())
     }
 
     /// Whether there is nothing in it.
@@ -83,33 +118,19 @@ impl StoredPayload {
         self.encoding != Encoding::Raw
     }
 
-    /// The payload as a zstd frame (RFC 8878), where it is stored as one and takes no dictionary. It is not opened: a
-    /// damaged one is found by whoever does.
-    pub fn zstd_frame(&self) -> Option<Bytes> {
-        let Encoding::Zstd { .. } = self.encoding else { return None };
-        let head = FrameHead::new(self.len(), self.bytes.len());
-        Some([head.as_bytes(), &self.bytes].concat().into())
-    }
-
     /// The payload. Takes no more memory than its announced length, and fails where that is not what comes out.
     pub fn open(&self, decompressor: &Decompressor) -> Result<Bytes, CodecError> {
-        match self.encoding {
-            Encoding::Raw => Ok(self.bytes.clone()),
-            Encoding::Zstd { .. } => decompressor.open(&self.bytes, self.len(), None),
-            Encoding::ZstdDictionary { dictionary, .. } => {
-                let known = decompressor.dictionary(dictionary);
-                let known = known.ok_or(CodecError::UnknownDictionary(dictionary))?;
-                decompressor.open(&self.bytes, self.len(), Some(&known))
-            }
+        if self.encoding == Encoding::Raw {
+            return Ok(self.bytes.clone());
         }
+        let mut payload = Vec::new();
+        decompressor.open_into(&mut payload, self.encoding, &self.bytes)?;
+        Ok(payload.into())
     }
 
     /// The dictionary without which it cannot be opened.
     pub const fn dictionary(&self) -> Option<u32> {
-        match self.encoding {
-            Encoding::ZstdDictionary { dictionary, .. } => Some(dictionary),
-            Encoding::Raw | Encoding::Zstd { .. } => None,
-        }
+        self.encoding.dictionary()
     }
 
     /// How many bytes of a record it takes.
@@ -120,6 +141,11 @@ impl StoredPayload {
             Encoding::ZstdDictionary { dictionary, len } => varint_len(dictionary) + varint_len(len),
         };
         numbers + self.bytes.len()
+    }
+
+    /// What is stored, but for the numbers in front.
+    pub(crate) fn into_stored(self) -> Bytes {
+        self.bytes
     }
 
     /// How many bytes it takes, but for the numbers in front.
@@ -144,24 +170,6 @@ impl StoredPayload {
             push_varint(out, len);
         }
         out.extend_from_slice(&self.bytes);
-    }
-
-    /// What [`Self::push_to`] wrote. Checks lengths, and decompresses nothing. The form is 0, 1 or 2.
-    pub(crate) fn parse(form: u8, mut bytes: Bytes) -> Result<Self, CodecError> {
-        let encoding = match form {
-            0 => Encoding::Raw,
-            1 => Encoding::Zstd { len: take_varint(&mut bytes)? },
-            _ => Encoding::ZstdDictionary {
-                dictionary: take_varint(&mut bytes)?,
-                len: take_varint(&mut bytes)?,
-            },
-        };
-        let payload = Self { encoding, bytes };
-        let (len, stored) = (payload.len(), payload.bytes.len());
-        if payload.is_compressed() && (len > COMPRESSED_PAYLOAD_BYTES_MAX || len <= stored) {
-            return Err(CodecError::AnnouncedLength { announced: len, stored });
-        }
-        Ok(payload)
     }
 }
 
@@ -290,25 +298,46 @@ impl Decompressor {
         known.retain(|id, _| kept.contains(id));
     }
 
-    fn open(&self, content: &[u8], len: usize, dictionary: Option<&Dictionary>) -> Result<Bytes, CodecError> {
+    /// Appends the payload of this content to `out`; nothing where it fails.
+    pub(crate) fn open_into(
+        &self,
+        out: &mut Vec<u8>,
+        encoding: Encoding,
+        content: &[u8],
+    ) -> Result<(), CodecError> {
+        let known = match encoding {
+            Encoding::Raw => {
+                out.extend_from_slice(content);
+                return Ok(());
+            }
+            Encoding::Zstd { .. } => None,
+            Encoding::ZstdDictionary { dictionary: id, .. } => {
+                Some(self.dictionary(id).ok_or(CodecError::UnknownDictionary(id))?)
+            }
+        };
+        let (begin, len) = (out.len(), encoding.len(content.len()));
         // The bound of what may come out: zstd writes no further than this, whatever the frame says.
-        let mut payload = Vec::with_capacity(len);
+        out.resize(begin + len, 0);
         let opened = self.contexts.with(Opening::try_create, |Opening { context, frame }| {
             frame.clear();
-            frame.extend_from_slice(FrameHead::new(len, content.len()).as_bytes());
-            frame.extend_from_slice(content);
-            match dictionary {
-                Some(dictionary) => {
-                    context.decompress_using_ddict(&mut payload, frame, dictionary.for_opening())
-                }
-                None => context.decompress(&mut payload, frame),
+            push_frame(frame, len, content);
+            match &known {
+                Some(known) => context.decompress_using_ddict(&mut out[begin..], frame, known.for_opening()),
+                None => context.decompress(&mut out[begin..], frame),
             }
         });
-        match opened {
-            Some(_) if payload.len() == len => Ok(payload.into()),
-            _ => Err(CodecError::Frame { announced: len }),
+        if opened == Some(len) {
+            return Ok(());
         }
+        out.truncate(begin);
+        Err(CodecError::Frame { announced: len })
     }
+}
+
+/// Appends the content with its head: a zstd frame (RFC 8878) of `len` bytes of payload.
+pub(crate) fn push_frame(out: &mut Vec<u8>, len: usize, content: &[u8]) {
+    out.extend_from_slice(FrameHead::new(len, content.len()).as_bytes());
+    out.extend_from_slice(content);
 }
 
 impl fmt::Debug for Compressor {
@@ -371,13 +400,13 @@ fn varint_len(number: u32) -> usize {
 }
 
 /// Seven bits a byte, the lowest first.
-fn take_varint(bytes: &mut Bytes) -> Result<u32, CodecError> {
+fn take_varint(bytes: &mut &[u8]) -> Result<u32, CodecError> {
     let mut number = 0_u64;
     for (at, byte) in bytes.iter().take(5).enumerate() {
         number |= u64::from(byte & 0x7f) << (7 * at);
         if byte & 0x80 == 0 {
             let number = u32::try_from(number).map_err(|_| CodecError::Varint)?;
-            let _ = bytes.split_to(at + 1);
+            *bytes = &bytes[at + 1..];
             return Ok(number);
         }
     }

@@ -1,6 +1,7 @@
 use bytes::Bytes;
 
-use crate::{CodecError, Compressor, Decompressor, RetentionClass, StoredPayload, UnixMillis};
+use crate::{CodecError, Decompressor};
+use crate::{Compressor, RetentionClass, StoredPayload, UnixMillis};
 
 /// The content type meant where none is given; stored in no bytes at all.
 pub const DEFAULT_CONTENT_TYPE: &str = "text/plain; charset=utf-8";
@@ -28,9 +29,9 @@ pub struct Message<P = Bytes> {
 pub type StoredMessage = Message<StoredPayload>;
 
 impl<P> Message<P> {
-    /// Whether it can no longer be read at `now` (SPEC A13). The only predicate for it, in both tiers.
+    /// Whether it can no longer be read at `now` (SPEC A13).
     pub fn is_expired(&self, now: UnixMillis) -> bool {
-        self.expires_at.is_some_and(|expires_at| now >= expires_at)
+        is_expired(self.expires_at, now)
     }
 
     /// Sender and id: what a retry has, too.
@@ -73,36 +74,7 @@ impl StoredMessage {
     }
 }
 
-impl StoredMessage {
-    /// The message for a reader that takes zstd frames: with its payload in one where it is stored so, else as it was
-    /// sent.
-    pub fn open_or_frame(
-        self,
-        decompressor: &Decompressor,
-    ) -> Result<(Message, PayloadEncoding), CodecError> {
-        match self.payload.zstd_frame() {
-            Some(frame) => Ok((self.with_payload(frame), PayloadEncoding::Zstd)),
-            None => Ok((self.open(decompressor)?, PayloadEncoding::Plain)),
-        }
-    }
-}
-
-/// A committed message and its place.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
-    /// 1, 2, 3, ... in its conversation.
-    pub seq: u64,
-    /// What was committed.
-    pub message: Message,
-    /// What the payload of the message is.
-    pub encoding: PayloadEncoding,
-}
-
-/// What a payload is that is on its way to a reader.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PayloadEncoding {
-    /// As it was sent.
-    Plain,
-    /// That, in a zstd frame (RFC 8878) without a dictionary.
-    Zstd,
+/// Whether what expires then can no longer be read at `now`. The only predicate for it, in both tiers.
+pub(crate) fn is_expired(expires_at: Option<UnixMillis>, now: UnixMillis) -> bool {
+    expires_at.is_some_and(|expires_at| now >= expires_at)
 }

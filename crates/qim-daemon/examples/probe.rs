@@ -42,6 +42,9 @@ impl PeriodicTask for Count {
         match self.fault.as_str() {
             "fails" => return Err(TaskError::Fatal(anyhow::anyhow!("the counter is corrupt"))),
             "panics" => panic!("one and one is three"),
+            // Nobody waits for these, and the loop itself would go on.
+            "panics in a task" => drop(tokio::spawn(async { panic!("one and one is three") })),
+            "panics in a thread" => drop(tokio::task::spawn_blocking(|| panic!("one and one is three"))),
             "hangs" => std::future::pending().await,
             _ => self.counted.increment(1),
         }

@@ -92,11 +92,13 @@ fn a_task_that_fails_ends_the_daemon_with_its_reason() {
 
 #[test]
 fn a_panic_ends_the_process_with_its_message_and_place() {
-    let ended = faulty("panics").env("QIM_LOG_FORMAT", "json").run(SOON);
-    assert_eq!(status(&ended), 101);
-    let last = ended.stderr.lines().last().unwrap();
-    assert!(last.contains("one and one is three") && last.contains("probe.rs:"), "{}", ended.stderr);
-    assert!(ended.stderr.lines().all(|line| line.starts_with('{')), "{}", ended.stderr);
+    for fault in ["panics", "panics in a task", "panics in a thread"] {
+        let ended = faulty(fault).env("QIM_LOG_FORMAT", "json").run(SOON);
+        assert_eq!(status(&ended), 101, "{fault}");
+        let told = ended.stderr.lines().find(|line| line.contains("one and one is three"));
+        assert!(told.is_some_and(|line| line.contains("probe.rs:")), "{}", ended.stderr);
+        assert!(ended.stderr.lines().all(|line| line.starts_with('{')), "{}", ended.stderr);
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -99,10 +99,10 @@ async fn one(args: &CampaignArgs, kinds: &Kinds, seed: u64) -> Result<RunResult>
     command.env("TMPDIR", &dir).env("QIM_TEST_BIN_DIR", programs);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
     let child = command.spawn()?;
-    let group = Group(Pid::from_raw(i32::try_from(child.id().context("it runs")?)?));
+    let pid = Pid::from_raw(i32::try_from(child.id().context("it runs")?)?);
+    let group = Group { pid, disk: dir.join("archive") };
     let ended = tokio::time::timeout(RUN_MAX, child.wait_with_output()).await;
     drop(group);
-    let _ = umount2(&dir.join("archive"), MntFlags::MNT_DETACH);
     let output = ended.context("it did not end")??;
     let line = String::from_utf8_lossy(&output.stdout).lines().last().unwrap_or_default().to_owned();
     let result: RunResult =
@@ -113,12 +113,18 @@ async fn one(args: &CampaignArgs, kinds: &Kinds, seed: u64) -> Result<RunResult>
     Ok(result)
 }
 
-/// A run with all that it started. Killed when dropped, as a run that has told its result needs nothing any more.
-struct Group(Pid);
+/// A run with all that it started, and the disk that it may have mounted. All of it ends when dropped: a run that has told
+/// its result needs nothing any more.
+struct Group {
+    pid: Pid,
+    disk: PathBuf,
+}
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let _ = killpg(self.0, Signal::SIGKILL);
+        // Errors: it has ended by itself, and had no disk.
+        let _ = killpg(self.pid, Signal::SIGKILL);
+        let _ = umount2(&self.disk, MntFlags::MNT_DETACH);
     }
 }
 

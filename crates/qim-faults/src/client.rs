@@ -1,5 +1,6 @@
 //! The clients: they send what the load says, send again what was not answered, read pages, and write everything down.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -180,19 +181,14 @@ impl Clients {
 
     /// Sends once more what nobody knows the outcome of; how much of it still has none.
     pub(crate) async fn settle_unknown(&self, writer: usize) -> usize {
-        let unknown: Vec<Batch> = {
-            let ledger = self.ledger();
-            let unknown = ledger.messages.iter().filter(|(_, sent)| sent.is_unknown());
-            unknown
-                .map(|(number, sent)| Batch {
-                    conversation: sent.conversation,
-                    imported_as: sent.imported_as,
-                    messages: vec![Message { number: *number, class: sent.class, bytes: sent.bytes }],
-                })
-                .collect()
-        };
+        let mut unknown: BTreeMap<(usize, Option<i64>), Vec<Message>> = BTreeMap::new();
+        for (number, sent) in self.ledger().messages.iter().filter(|(_, sent)| sent.is_unknown()) {
+            let message = Message { number: *number, class: sent.class, bytes: sent.bytes };
+            unknown.entry((sent.conversation, sent.imported_as)).or_default().push(message);
+        }
         let mut left = 0;
-        for batch in unknown {
+        for ((conversation, imported_as), messages) in unknown {
+            let batch = Batch { conversation, imported_as, messages };
             left += usize::from(!self.send(writer, &batch, Body::Own).await);
         }
         left

@@ -37,7 +37,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<RunResult> {
 
     let skew_ms = if schedule.has(Kind::moves_a_clock) { SKEW_MS } else { 0 };
     let mut violations = check(&clients.ledger(), skew_ms);
-    violations.extend(stuck(&recovery, unread, set_aside, &happened));
+    violations.extend(stuck(&recovery, unread, &set_aside, &happened));
     let result = RunResult::new(&schedule, &clients.ledger(), &violations, &recovery, &happened);
     fleet.end();
     if !violations.is_empty() {
@@ -67,7 +67,7 @@ fn node(args: &RunArgs) -> Option<(std::path::PathBuf, std::path::PathBuf)> {
 fn stuck(
     recovery: &Recovery,
     unread: Vec<String>,
-    set_aside: Vec<String>,
+    set_aside: &[String],
     happened: &Happened,
 ) -> Vec<Violation> {
     let damage = set_aside.chunks(2).map(|entry| format!("set aside: {}", entry.join(": ")));

@@ -3,7 +3,7 @@
 mod support;
 
 use qim_core::RetentionClass::Default as DefaultClass;
-use qim_core::{Compression, ConversationKey, PayloadEncoding, Record, UnixMillis};
+use qim_core::{Compression, ConversationKey, PayloadEncoding, PayloadForm, Record, UnixMillis};
 use qim_store::TieredMessageStore;
 use qim_store::hot::{CommitError, Draft, HotError, HotValue, PageStart};
 use qim_store::tiered::{MoveError, Page, Position, PullRequest, TieredCommitError, TieredDraft};
@@ -45,21 +45,21 @@ async fn commit(
 }
 
 async fn pull(store: &TieredMessageStore, conversation: &ConversationKey, position: Position) -> Page {
-    let request = PullRequest { position, limit: 500, fail_on_expired: false, accept_zstd: false };
+    let request = PullRequest { position, limit: 500, fail_on_expired: false, form: PayloadForm::Plain };
     store.pull(conversation, request, NOW).await.unwrap()
 }
 
 /// What a payload says, whichever way it came.
 fn said(record: &Record) -> Vec<u8> {
     match record.encoding {
-        PayloadEncoding::Plain => record.message.payload.to_vec(),
-        PayloadEncoding::Zstd => zstd::decode_all(&record.message.payload[..]).unwrap(),
+        PayloadEncoding::Plain => record.payload.to_vec(),
+        PayloadEncoding::Zstd => zstd::decode_all(&record.payload[..]).unwrap(),
     }
 }
 
 async fn compressed(store: &TieredMessageStore, conversation: &ConversationKey) -> Vec<bool> {
     let page = store.hot().read_page(conversation, PageStart::After(0), 500, NOW).await.unwrap();
-    let is_compressed = |value: &HotValue| value.readable(NOW).unwrap().payload.is_compressed();
+    let is_compressed = |value: &HotValue| value.readable(NOW).unwrap().payload().is_compressed();
     page.values.iter().map(is_compressed).collect()
 }
 
@@ -78,12 +78,13 @@ async fn a_reader_that_takes_zstd_gets_ordinary_frames_where_payloads_are_stored
             assert_eq!(trim_all(&plain, &conv, NOW).await, 1);
         }
         for position in [Position::After(0), Position::Before(u64::MAX)] {
-            let request = PullRequest { position, limit: 50, fail_on_expired: false, accept_zstd: true };
+            let request =
+                PullRequest { position, limit: 50, fail_on_expired: false, form: PayloadForm::PlainOrZstd };
             let page = plain.pull(&conv, request, NOW).await.unwrap();
             assert_eq!(page.records.iter().map(said).collect::<Vec<_>>(), expected);
             let framed: Vec<bool> =
                 page.records.iter().map(|record| record.encoding == PayloadEncoding::Zstd).collect();
-            assert_eq!(framed, [!archived, false, true, true]);
+            assert_eq!(framed, [true, false, true, true]);
         }
     }
 }
@@ -110,7 +111,7 @@ async fn records_of_both_kinds_are_one_conversation_over_both_tiers() {
                 assert_eq!(page.from_archive, if moved { 8 } else { 0 });
                 assert_eq!(page.records.len(), 16);
                 for (record, draft) in page.records.iter().zip(old.iter().chain(&new)) {
-                    assert_eq!(record.message.payload, draft.payload);
+                    assert_eq!(record.payload, draft.payload);
                 }
             }
         }

@@ -3,7 +3,7 @@
 mod support;
 
 use qim_core::RetentionClass::{self, ComplianceHold, Default as DefaultClass, Ephemeral24h};
-use qim_core::{Compression, ConversationKey, UnixMillis};
+use qim_core::{Compression, ConversationKey, PayloadForm, UnixMillis};
 use qim_store::TieredMessageStore;
 use qim_store::hot::{Draft, PageStart};
 use qim_store::tiered::{DictionaryReport, Position, PullRequest, TieredCommitError, TieredDraft};
@@ -49,7 +49,11 @@ async fn needed(
     now: UnixMillis,
 ) -> Vec<Option<u32>> {
     let page = store.hot().read_page(conversation, PageStart::After(0), 500, now).await.unwrap();
-    page.values.iter().filter_map(|value| value.readable(now)).map(|m| m.payload.dictionary()).collect()
+    page.values
+        .iter()
+        .filter_map(|value| value.readable(now))
+        .map(qim_core::EncodedRecord::dictionary)
+        .collect()
 }
 
 async fn payloads(
@@ -58,10 +62,10 @@ async fn payloads(
     position: Position,
     now: UnixMillis,
 ) -> Vec<String> {
-    let request = PullRequest { position, limit: 500, fail_on_expired: false, accept_zstd: false };
+    let request = PullRequest { position, limit: 500, fail_on_expired: false, form: PayloadForm::Plain };
     let page = store.pull(conversation, request, now).await.unwrap();
     let text = |payload: &[u8]| String::from_utf8(payload.to_vec()).unwrap();
-    page.records.iter().map(|record| text(&record.message.payload)).collect()
+    page.records.iter().map(|record| text(&record.payload)).collect()
 }
 
 async fn kept(store: &TieredMessageStore) -> Vec<u32> {

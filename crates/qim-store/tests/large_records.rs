@@ -5,7 +5,7 @@ mod support;
 
 use bytes::Bytes;
 use qim_core::RetentionClass::{Default as DefaultClass, Ephemeral24h};
-use qim_core::{Compression, ConversationKey, TenantId, UnixMillis, codec, stub};
+use qim_core::{Compression, ConversationKey, PayloadForm, TenantId, UnixMillis, codec, stub};
 use qim_store::TieredMessageStore;
 use qim_store::hot::{CommitError, Draft, HotError, HotPage, HotValue, PageStart, RedisMessageStore};
 use qim_store::tiered::{MoveError, Position, PullRequest, TieredDraft};
@@ -51,10 +51,10 @@ async fn log(
             position: Position::After(after),
             limit: 50,
             fail_on_expired: false,
-            accept_zstd: false,
+            form: PayloadForm::Plain,
         };
         let page = store.pull(conversation, request, now).await.unwrap();
-        log.extend(page.records.into_iter().map(|record| (record.seq, record.message.payload)));
+        log.extend(page.records.into_iter().map(|record| (record.seq, record.payload)));
         if !page.has_more {
             return log;
         }
@@ -93,7 +93,11 @@ async fn large_payloads_come_back_as_they_were_from_either_tier_and_leave_no_pie
         let newest = page(store.hot(), &conv, PageStart::Before(u64::MAX)).await;
         for value in &newest.values {
             let HotValue::Record(record) = value else { panic!("{value:?}") };
-            assert!(record.encoded == codec::encode(&conv, &record.message), "seq {}", record.seq);
+            assert!(
+                record.encoded.bytes() == &codec::encode(&conv, &record.encoded.message()),
+                "seq {}",
+                record.seq
+            );
         }
         copy_all(&store, &conv, NOW).await;
         assert_eq!(trim_all(&store, &conv, NOW + 8 * DAY).await, sent.len() as u64);
@@ -353,7 +357,7 @@ async fn pieces_live_on_the_node_of_their_conversation_in_a_cluster() {
         store.commit(&conv, &batch, NOW, None).await.unwrap();
         assert!(store.commit(&conv, &batch, NOW, None).await.unwrap()[1].duplicate);
         let newest = page(&store, &conv, PageStart::Before(u64::MAX)).await;
-        assert_eq!(newest.values[1].readable(NOW).unwrap().payload.len(), 64 * KIB);
+        assert_eq!(newest.values[1].readable(NOW).unwrap().payload_len(), 64 * KIB);
     }
     assert_eq!(collect_all(&store, NOW + DAY).await.collected, 24);
     for node in cluster.nodes() {

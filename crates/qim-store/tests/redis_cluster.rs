@@ -63,7 +63,7 @@ async fn assert_whole(store: &RedisMessageStore, conv: &ConversationKey, batches
             after += 1;
             assert_eq!(value.seq(), after, "{conv}");
             let record = value.readable(NOW).unwrap_or_else(|| panic!("{conv}: {after} cannot be read"));
-            assert!(ids.insert(record.client_msg_id.clone()), "{conv}: {after} is twice");
+            assert!(ids.insert(record.client_msg_id().to_string()), "{conv}: {after} is twice");
         }
     }
     assert_eq!(ids.len() as u64, last, "{conv}");

@@ -147,7 +147,7 @@ async fn seqs_have_no_gap_and_dates_never_go_back_under_concurrent_commits() {
     }
     assert!(all.into_iter().eq(1..=400));
     let values = page(&store, &conv, PageStart::After(0)).await.values;
-    let dates: Vec<_> = values.iter().map(|value| value.readable(NOW).unwrap().created_at).collect();
+    let dates: Vec<_> = values.iter().map(|value| value.readable(NOW).unwrap().created_at()).collect();
     assert!(dates.is_sorted());
     assert_eq!(values.len(), 400);
 }
@@ -447,6 +447,27 @@ async fn an_archiver_that_slept_through_its_lease_can_do_no_harm() {
     assert_eq!(store.acquire_lease(shard, Some(&stale), SECOND).await.unwrap(), None);
     store.release_lease(&stale).await.unwrap();
     assert!(store.mark_archived(&conv, &fresh, 3).await.is_ok(), "the stale one released nothing");
+}
+
+#[tokio::test]
+async fn what_a_clock_that_is_ahead_entered_is_found_and_what_was_set_aside_is_left_in_peace() {
+    let (_redis, store) = hot_store();
+    let conv = conversation("c1");
+    let shard = store.shards().shard_of(&conv);
+    let ahead = NOW + HOUR;
+    store.commit(&conv, &[draft("a", DefaultClass, ahead)], ahead, None).await.unwrap();
+    assert!(store.unarchived(shard, NOW, 10).await.unwrap().is_empty(), "by its time it is not due");
+    assert_eq!(store.unarchived_ahead(shard, NOW, 10).await.unwrap(), std::slice::from_ref(&conv));
+    assert!(
+        store.unarchived_ahead(shard, ahead, 10).await.unwrap().is_empty(),
+        "within what clocks may differ by"
+    );
+
+    let fence = fence(&store, &conv).await;
+    store.set_conversation_aside(&conv, &fence, "as a test", NOW, (NOW + HOUR, NOW)).await.unwrap();
+    assert!(store.unarchived_ahead(shard, NOW, 10).await.unwrap().is_empty(), "it rests");
+    store.mark_archived(&conv, &fence, 0).await.unwrap();
+    assert_eq!(store.unarchived_ahead(shard, NOW, 10).await.unwrap(), [conv], "it was carried on with");
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use qim_core::RetentionClass::{ComplianceHold, Default as DefaultClass, Ephemeral24h, TenantCustom};
-use qim_core::UnixMillis;
+use qim_core::{PayloadForm, UnixMillis};
 use qim_store::TieredMessageStore;
 use qim_store::hot::{Draft, RedisMessageStore};
 use qim_store::tiered::{MoveError, Position, PullError, PullRequest, TieredCommitError, TieredDraft};
@@ -72,7 +72,7 @@ async fn a_conversation_is_one_log_whichever_tier_its_records_are_in() {
     let across = pull(&store, &conv, Position::Before(14), 6, NOW).await;
     assert_eq!((page_seqs(&across), across.from_archive), ((8..=13).collect(), 3));
     assert_eq!((across.has_more, across.next_seq), (true, 8));
-    assert_eq!(across.records[0].message.payload, "body of id-7");
+    assert_eq!(across.records[0].payload, "body of id-7");
 }
 
 #[tokio::test]
@@ -172,7 +172,7 @@ async fn reading_across_the_trim_sees_no_gap_and_no_false_out_of_range() {
                             position: Position::After(after),
                             limit: 50,
                             fail_on_expired: true,
-                            accept_zstd: false,
+                            form: PayloadForm::Plain,
                         };
                         let page = store.pull(&conv, request, NOW).await.unwrap();
                         let expected: Vec<u64> = (after + 1..=total.min(after + 50)).collect();
@@ -184,7 +184,7 @@ async fn reading_across_the_trim_sees_no_gap_and_no_false_out_of_range() {
                             position: Position::Before(after + 51),
                             limit: 50,
                             fail_on_expired: true,
-                            accept_zstd: false,
+                            form: PayloadForm::Plain,
                         };
                         let found = page_seqs(&store.pull(&conv, request, NOW).await.unwrap());
                         assert!(found.windows(2).all(|pair| pair[1] == pair[0] + 1), "{found:?}");
@@ -248,8 +248,12 @@ async fn a_position_out_of_range_is_an_error_only_where_it_is_one() {
     ten_and_ten(&store, &conv).await;
     let later = NOW - 8 * DAY + 30 * DAY;
     let ask = |after, fail_on_expired| {
-        let request =
-            PullRequest { position: Position::After(after), limit: 5, fail_on_expired, accept_zstd: false };
+        let request = PullRequest {
+            position: Position::After(after),
+            limit: 5,
+            fail_on_expired,
+            form: PayloadForm::Plain,
+        };
         let (store, conv) = (store.clone(), conv.clone());
         async move { store.pull(&conv, request, later).await }
     };
@@ -290,6 +294,24 @@ async fn an_old_message_sent_again_is_recognised_after_the_trim() {
         .unwrap_err();
     assert!(matches!(error, TieredCommitError::AlreadyExists { index: 1, seq: 6 }), "{error}");
     assert_eq!(store.marks(&conv, NOW).await.unwrap().last, 14);
+}
+
+#[tokio::test]
+async fn a_message_that_expired_before_its_copy_is_still_known_after_its_trim() {
+    let Tiers { store, redis: _redis, dir: _dir } = tiers();
+    let conv = conversation("c");
+    commit(&store, &conv, &[draft("1", DefaultClass, NOW)], NOW).await;
+    let late = NOW + 31 * DAY;
+    assert_eq!(trim_all(&store, &conv, late).await, 1, "nothing of it was copied");
+    let retry = |body: &str| TieredDraft {
+        first_sent_at: Some(NOW),
+        draft: Draft { payload: body.to_owned().into(), ..draft("1", DefaultClass, late) },
+    };
+    let answer = store.commit(&conv, &[retry("body of 1")], late).await.unwrap().remove(0);
+    assert_eq!((answer.seq, answer.duplicate), (1, true));
+    let other = store.commit(&conv, &[retry("another body")], late).await;
+    assert!(matches!(other, Err(TieredCommitError::AlreadyExists { index: 0, seq: 1 })), "{other:?}");
+    assert_eq!(log(&store, &conv, late).await, [0; 0], "and still not readable");
 }
 
 #[tokio::test]
@@ -455,9 +477,13 @@ async fn with_the_archive_down_hot_pages_are_served_and_archived_ones_say_try_ag
     let newest = pull(&store, &conv, Position::Before(u64::MAX), 5, NOW).await;
     assert_eq!((page_seqs(&newest), newest.earliest_available), ((16..=20).collect(), 11));
     assert!(newest.archive_unavailable && newest.has_more);
-    let newest = pull(&store, &conv, Position::Before(u64::MAX), 15, NOW).await;
-    assert_eq!((page_seqs(&newest), newest.has_more, newest.next_seq), ((11..=20).collect(), true, 11));
-    let request = |position| PullRequest { position, limit: 5, fail_on_expired: false, accept_zstd: false };
+    // A page that ends just at the floor says so as well.
+    for limit in [10, 15] {
+        let newest = pull(&store, &conv, Position::Before(u64::MAX), limit, NOW).await;
+        assert_eq!((page_seqs(&newest), newest.has_more, newest.next_seq), ((11..=20).collect(), true, 11));
+    }
+    let request =
+        |position| PullRequest { position, limit: 5, fail_on_expired: false, form: PayloadForm::Plain };
     for position in [Position::After(3), Position::Before(11)] {
         assert!(matches!(store.pull(&conv, request(position), NOW).await, Err(PullError::Archive(_))));
     }

@@ -92,12 +92,19 @@ impl Launch {
     }
 
     /// The same, but waits only until its admin port answers.
-    pub fn start_unready(mut self) -> Daemon {
+    pub fn start_unready(self) -> Daemon {
+        let daemon = self.start_detached();
+        daemon.await_status(READY_TIMEOUT, "/healthz");
+        daemon
+    }
+
+    /// The same without waiting.
+    pub fn start_detached(mut self) -> Daemon {
         let admin = self.addr_in("QIM_ADMIN_ADDR");
         let grpc = self.addr_in("QIM_LISTEN_ADDR");
         let dir = temporary_dir();
         let daemon = Daemon { launch: self, dir, admin, grpc, process: Mutex::new(None) };
-        daemon.restart();
+        daemon.respawn();
         daemon
     }
 
@@ -190,6 +197,11 @@ impl Daemon {
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         send_signal(self.process().as_ref().expect("it runs"), signal);
+    }
+
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.process().as_ref().expect("it runs").id()
     }
 
     /// Holds it (SIGSTOP), like a machine that sleeps.

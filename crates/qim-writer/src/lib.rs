@@ -9,6 +9,7 @@ mod report;
 mod server;
 mod service;
 mod tls;
+mod transport;
 
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ use crate::report::ReportTask;
 use crate::server::Server;
 use crate::service::History;
 use crate::tls::CertificatesTask;
+use crate::transport::Limits;
 
 /// What other daemons know this one as.
 const ROLE: &str = "writer";
@@ -52,7 +54,8 @@ pub async fn start(daemon: Daemon<WriterConfig>, [requests, loops]: [Phase; 2]) 
         access,
         token.clone(),
     );
-    let server = Server::bind(&daemon.config, history, daemon.readiness.clone(), refusals).await?;
+    let limits = Limits::new(&daemon);
+    let server = Server::bind(&daemon.config, limits, history, daemon.readiness.clone(), refusals).await?;
     if let Some(tls) = server.tls() {
         daemon.driver.start(&loops, watch, CertificatesTask::new(tls, daemon.readiness.clone()));
     }

@@ -147,32 +147,50 @@ impl Cold {
         Ok(Self { redis, writer, client })
     }
 
-    fn reader(&self, name: &'static str) -> Reader {
-        let processes = vec![("redis", self.redis.pid()), ("writer", self.writer.pid())];
-        Reader { name, pages: Arc::new(self.client.clone()), processes }
+    /// Of payloads as they were sent, and of zstd frames.
+    fn readers(&self, [plain, frames]: [&'static str; 2]) -> [Reader; 2] {
+        let reader = |name, pages| {
+            let processes = vec![("redis", self.redis.pid()), ("writer", self.writer.pid())];
+            Reader { name, pages, processes }
+        };
+        [
+            reader(plain, Arc::new(self.client.clone()) as Arc<dyn Pages>),
+            reader(frames, Arc::new(Frames(self.client.clone()))),
+        ]
     }
 }
 
 async fn measure_sqlite(bench: &Bench, report: &mut Report) -> Result<()> {
-    let (subject, floor) = ("qim, from SQLite", "raw SELECT, SQLite");
+    let (subjects, floor) = (["qim, from SQLite", "qim, from SQLite, zstd frames"], "raw SELECT, SQLite");
     let cold = Cold::start(bench, &bench.sqlite_url()).await?;
     let path = bench.new_path("pages");
     let mut connection = sqlite::create(&path)?;
     sqlite::insert(&mut connection, &floors::rows(&bench.corpus, bench.scale.page_conversations, MESSAGES))?;
     let pages = Arc::new(sqlite::SqlitePages::open(&path, SQLITE_READERS)?);
-    let readers = [cold.reader(subject), Reader { name: floor, pages, processes: Vec::new() }];
+    compare(bench, &cold, subjects, (floor, pages), Goal::AtLeast(0.5), report).await
+}
+
+async fn compare(
+    bench: &Bench,
+    cold: &Cold,
+    subjects: [&'static str; 2],
+    (floor, pages): (&'static str, Arc<dyn Pages>),
+    goal: Goal,
+    report: &mut Report,
+) -> Result<()> {
+    let [plain, frames] = cold.readers(subjects);
+    let readers = [plain, frames, Reader { name: floor, pages, processes: Vec::new() }];
     take_turns(bench, &readers, report).await?;
-    report.ratio(subject, floor, Goal::AtLeast(0.5));
+    let [plain, frames] = subjects;
+    report.ratio(plain, floor, goal);
+    report.ratio(frames, floor, Goal::None);
     Ok(())
 }
 
 async fn measure_cql(bench: &Bench, server: &Cql, report: &mut Report) -> Result<()> {
-    let (subject, floor) = ("qim, from CQL", "raw SELECT, CQL");
+    let (subjects, floor) = (["qim, from CQL", "qim, from CQL, zstd frames"], "raw SELECT, CQL");
     let cold = Cold::start(bench, &server.keyspace_url()).await?;
     let table = Arc::new(CqlTable::create(server).await?);
     table.insert(&floors::rows(&bench.corpus, bench.scale.page_conversations, MESSAGES)).await?;
-    let readers = [cold.reader(subject), Reader { name: floor, pages: table, processes: Vec::new() }];
-    take_turns(bench, &readers, report).await?;
-    report.ratio(subject, floor, Goal::AtLeast(0.8));
-    Ok(())
+    compare(bench, &cold, subjects, (floor, table), Goal::AtLeast(0.8), report).await
 }

@@ -1,5 +1,6 @@
 //! A CQL server: the one that the environment names, or one that the script starts.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -10,6 +11,8 @@ use tempfile::TempDir;
 
 /// The server of the tests; see scripts/test.
 const URL_VARIABLE: &str = "QIM_TEST_CQL_URL";
+/// How often a server of our own is started until it comes up: it takes its time on a machine that has just been busy.
+const ATTEMPTS: usize = 2;
 
 /// A running server. One that we started ends with this.
 #[derive(Debug)]
@@ -32,14 +35,13 @@ impl Cql {
             return Ok(Some(Self { url, _started: None }));
         }
         let Some(script) = script else { return Ok(None) };
-        let dir = TempDir::with_prefix("qim-bench-cql-")?;
-        let started = Started { script: script.to_owned(), dir };
-        let output = started.command("start").stderr(Stdio::inherit()).output()?;
-        if !output.status.success() {
-            bail!("{} start: {}", script.display(), output.status);
+        for _ in 1..ATTEMPTS {
+            match Started::start(script) {
+                Ok(server) => return Ok(Some(server)),
+                Err(error) => eprintln!("bench: {error:#}; trying once more"),
+            }
         }
-        let url = String::from_utf8(output.stdout)?.trim().to_owned();
-        Ok(Some(Self { url, _started: Some(started) }))
+        Started::start(script).map(Some)
     }
 
     /// `HOST:PORT`
@@ -76,9 +78,31 @@ impl Cql {
 }
 
 impl Started {
+    /// The server of this script. Where it does not come up, its log stays, and the error says where.
+    fn start(script: &Path) -> Result<Cql> {
+        let dir = TempDir::with_prefix("qim-bench-cql-")?;
+        let started = Self { script: script.to_owned(), dir };
+        let output = started.command("start").stderr(Stdio::inherit()).output()?;
+        if !output.status.success() {
+            let kept =
+                std::env::temp_dir().join(format!("qim-bench-cassandra-{:08x}.log", rand::random::<u32>()));
+            let log = match fs::copy(started.node().join("cassandra.log"), &kept) {
+                Ok(_) => format!("its log is {}", kept.display()),
+                Err(error) => format!("it left no log: {error}"),
+            };
+            bail!("{} start: {}; {log}", script.display(), output.status);
+        }
+        let url = String::from_utf8(output.stdout)?.trim().to_owned();
+        Ok(Cql { url, _started: Some(started) })
+    }
+
+    fn node(&self) -> PathBuf {
+        self.dir.path().join("node")
+    }
+
     fn command(&self, action: &str) -> Command {
         let mut command = Command::new(&self.script);
-        command.arg(action).arg("--dir").arg(self.dir.path().join("node"));
+        command.arg(action).arg("--dir").arg(self.node());
         command
     }
 }

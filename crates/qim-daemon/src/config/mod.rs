@@ -87,6 +87,14 @@ pub struct WriterConfig {
     pub gc_interval: Duration,
     /// The largest payload of one message.
     pub payload_bytes_max: usize,
+    /// How many connections of clients there may be.
+    pub connections_max: usize,
+    /// How many requests may be under way on one connection.
+    pub connection_requests_max: u32,
+    /// How many bytes requests under way may take.
+    pub request_memory_max: usize,
+    /// After how long without a word a client is asked whether it is there.
+    pub keepalive: Duration,
     /// How payloads are stored.
     pub compression: Compression,
     /// How often the writer looks for a new dictionary.

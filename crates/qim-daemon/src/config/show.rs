@@ -47,6 +47,10 @@ impl WriterConfig {
             ("QIM_RELOAD_INTERVAL", format_duration(self.reload_interval)),
             ("QIM_GC_INTERVAL", format_duration(self.gc_interval)),
             ("QIM_PAYLOAD_BYTES_MAX", self.payload_bytes_max.to_string()),
+            ("QIM_CONNECTIONS_MAX", self.connections_max.to_string()),
+            ("QIM_CONNECTION_REQUESTS_MAX", self.connection_requests_max.to_string()),
+            ("QIM_REQUEST_MEMORY_MAX", self.request_memory_max.to_string()),
+            ("QIM_KEEPALIVE", format_duration(self.keepalive)),
             ("QIM_COMPRESSION", compression_name(self.compression).to_owned()),
             ("QIM_DICTIONARY_REFRESH", format_duration(self.dictionary_refresh)),
         ];

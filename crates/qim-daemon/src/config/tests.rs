@@ -98,6 +98,7 @@ fn every_duration_holds_its_range() {
         ("QIM_HOT_WINDOW", ["1h", "90d"], ["59m", "91d"]),
         ("QIM_SHUTDOWN_GRACE", ["1s", "10m"], ["999ms", "601s"]),
         ("QIM_GC_INTERVAL", ["100ms", "1m"], ["99ms", "61s"]),
+        ("QIM_KEEPALIVE", ["1s", "10m"], ["999ms", "601s"]),
         ("QIM_RELOAD_INTERVAL", ["1s", "1m"], ["999ms", "61s"]),
         ("QIM_REDIS_TIMEOUT", ["50ms", "1m"], ["49ms", "61s"]),
         ("QIM_ARCHIVE_TIMEOUT", ["100ms", "60s"], ["99ms", "2m"]),
@@ -123,6 +124,9 @@ fn numbers_hold_their_ranges() {
     for (name, good, bad) in [
         ("QIM_SHARDS", ["1", "4096"], ["0", "4097"]),
         ("QIM_PAYLOAD_BYTES_MAX", ["1", "1048576"], ["0", "1048577"]),
+        ("QIM_CONNECTIONS_MAX", ["1", "1000000"], ["0", "1000001"]),
+        ("QIM_CONNECTION_REQUESTS_MAX", ["1", "65536"], ["0", "65537"]),
+        ("QIM_REQUEST_MEMORY_MAX", ["67108864", "4294967295"], ["67108863", "4294967296"]),
     ] {
         assert!(good.iter().all(|value| writer(&[(name, value)]).is_ok()), "{name}");
         assert!(bad.iter().all(|value| writer(&[(name, value)]).is_err()), "{name}");

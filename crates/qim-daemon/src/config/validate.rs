@@ -18,6 +18,10 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const PAYLOAD_BYTES_MAX_LIMIT: u32 = 1_048_576;
 const SHARDS_LIMIT: u32 = 4096;
+const CONNECTIONS_LIMIT: u32 = 1_000_000;
+const CONNECTION_REQUESTS_LIMIT: u32 = 65_536;
+/// A quarter of it, the share of a connection, holds the largest request and the largest page.
+const REQUEST_MEMORY_MIN: u32 = 64 * 1024 * 1024;
 
 impl DaemonConfig for WriterConfig {
     const PROGRAM: &'static str = "qim-writer";
@@ -40,6 +44,24 @@ impl DaemonConfig for WriterConfig {
                 "QIM_PAYLOAD_BYTES_MAX",
                 raw.payload_bytes_max.as_deref(),
                 |text| value::whole_number(text, 1..=PAYLOAD_BYTES_MAX_LIMIT).map(|bytes| bytes as usize),
+            ),
+            connections_max: check.value("QIM_CONNECTIONS_MAX", raw.connections_max.as_deref(), |text| {
+                value::whole_number(text, 1..=CONNECTIONS_LIMIT).map(|count| count as usize)
+            }),
+            connection_requests_max: check.value(
+                "QIM_CONNECTION_REQUESTS_MAX",
+                raw.connection_requests_max.as_deref(),
+                |text| value::whole_number(text, 1..=CONNECTION_REQUESTS_LIMIT),
+            ),
+            request_memory_max: check.value(
+                "QIM_REQUEST_MEMORY_MAX",
+                raw.request_memory_max.as_deref(),
+                |text| value::whole_number(text, REQUEST_MEMORY_MIN..=u32::MAX).map(|bytes| bytes as usize),
+            ),
+            keepalive: check.duration(
+                "QIM_KEEPALIVE",
+                raw.keepalive.as_deref(),
+                (Duration::from_secs(1), 10 * MINUTE),
             ),
             compression: check.value("QIM_COMPRESSION", raw.compression.as_deref(), value::compression),
             dictionary_refresh: check.duration(

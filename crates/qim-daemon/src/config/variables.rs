@@ -277,6 +277,35 @@ pub const VARIABLES: &[Variable] = &[
         meaning: "the largest payload of one message: 1 to 1048576",
     },
     Variable {
+        name: "QIM_CONNECTIONS_MAX",
+        used_by: Writer,
+        default: Value("1000"),
+        reason: "many times the gateways of a large system, and below the 1024 open files that a process has by default",
+        meaning: "how many connections of clients there may be; one more is closed at once: 1 to 1000000",
+    },
+    Variable {
+        name: "QIM_CONNECTION_REQUESTS_MAX",
+        used_by: Writer,
+        default: Value("1024"),
+        reason: "as much as one connection gets through anyway",
+        meaning: "how many requests may be under way on one connection; a client waits with more: 1 to 65536",
+    },
+    Variable {
+        name: "QIM_REQUEST_MEMORY_MAX",
+        used_by: Writer,
+        default: Value("268435456"),
+        reason: "a quarter of it, which one connection may have, takes eight of the largest requests at once",
+        meaning: "how many bytes requests under way may take, and answers that nobody takes, a quarter of it on one \
+                  connection; more is refused: 67108864 to 4294967295",
+    },
+    Variable {
+        name: "QIM_KEEPALIVE",
+        used_by: Writer,
+        default: Value("30s"),
+        reason: "a client that vanished without a word is noticed within a minute",
+        meaning: "after how long without a word a client is asked whether it is there, for 20 s: 1s to 10m",
+    },
+    Variable {
         name: "QIM_COMPRESSION",
         used_by: Writer,
         default: Value("zstd"),

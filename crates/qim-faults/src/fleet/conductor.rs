@@ -36,6 +36,7 @@ pub(crate) struct Conductor {
     lifted: oneshot::Receiver<Instant>,
 }
 
+#[derive(Clone, Copy)]
 enum Act {
     Sample,
     Begin(Fault),

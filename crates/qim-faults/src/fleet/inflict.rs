@@ -20,7 +20,7 @@ impl Fleet {
     pub(super) fn inflict(&self, fault: &Fault, appended: u64) -> Result<()> {
         let Kind { effect, target } = fault.kind;
         match (effect, target) {
-            (Effect::Kill, Target::Redis) => self.redis.kill(),
+            (Effect::Kill | Effect::Lose, Target::Redis) => self.redis.kill(),
             (Effect::Kill, Target::Archive) => self.archive.signal_node("KILL")?,
             (Effect::Kill, _) => self.member_of(fault)?.daemon.kill9(),
             (Effect::Pause, Target::Redis) => self.redis.pause(),
@@ -39,7 +39,7 @@ impl Fleet {
                 let now = self.redis.append_only_bytes();
                 self.redis.kill_and_cut(appended.min(now));
             }
-            (Effect::Lose, _) => self.redis.kill(),
+            (Effect::Lose, _) => bail!("only Redis can be lost"),
         }
         Ok(())
     }

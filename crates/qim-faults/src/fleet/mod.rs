@@ -6,11 +6,13 @@ mod conductor;
 mod inflict;
 
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use qim_testkit::{Daemon, FaultProxy, Launch, RedisServer};
 
-use crate::kind::{Effect, Target};
+use crate::kind::{Effect, Kind, Target};
 use crate::load::{HOT_WINDOW_DAYS, RETENTION_DAYS};
 use crate::schedule::{Fault, Schedule};
 
@@ -23,8 +25,11 @@ use clock::DaemonClock;
 /// Few, so that a run's daemons have little to do beside it.
 const SHARDS: &str = "4";
 /// Shorter than most faults, so that daemons feel them.
-const REDIS_TIMEOUT: &str = "500ms";
+const REDIS_TIMEOUT: &str = "700ms";
 const ARCHIVE_TIMEOUT: &str = "1s";
+
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(50);
 
 /// A daemon and its ways to the others.
 struct Member {
@@ -47,7 +52,7 @@ impl Fleet {
     /// Starts everything in this directory, and waits until it is ready.
     pub(crate) fn start(dir: &Path, schedule: &Schedule, archive: ArchiveSite) -> Result<Self> {
         // With `everysec` a killed Redis loses what it had not written while it waited for its disk.
-        let sync = if schedule.has(|kind| kind.loses_data()) { "everysec" } else { "always" };
+        let sync = if schedule.has(Kind::loses_data) { "everysec" } else { "always" };
         let redis = RedisServer::options()
             .append_only()
             .arg("appendfsync", sync)
@@ -62,7 +67,23 @@ impl Fleet {
             let member = fleet.member(dir, schedule, Target::Archiver, i)?;
             fleet.archivers.push(member);
         }
+        fleet.await_ready()?;
         Ok(fleet)
+    }
+
+    /// On a busy machine a daemon may give up its start: as under a service manager, it tries again.
+    fn await_ready(&self) -> Result<()> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        for (name, daemon) in self.daemons() {
+            while !daemon.try_get("/readyz").is_ok_and(|answer| answer.status == 200) {
+                if daemon.ended().is_some() {
+                    daemon.respawn();
+                }
+                ensure!(Instant::now() < deadline, "{name} is not ready:\n{}", daemon.stderr());
+                thread::sleep(POLL);
+            }
+        }
+        Ok(())
     }
 
     fn member(&self, dir: &Path, schedule: &Schedule, role: Target, instance: usize) -> Result<Member> {
@@ -93,7 +114,7 @@ impl Fleet {
                 moved.environment().into_iter().fold(launch, |launch, (name, value)| launch.env(name, value));
             clock = Some(moved);
         }
-        let daemon = launch.start();
+        let daemon = launch.start_detached();
         let grpc = daemon.grpc_url();
         let grpc = grpc.strip_prefix("http://").expect("its own address").parse()?;
         let client_link = is_writer.then(|| FaultProxy::start(grpc));

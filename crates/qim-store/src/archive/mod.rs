@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use qim_core::{
-    ArchiveUrl, ClientIdHash, ClientTls, CodecError, ConversationKey, Record, StoredMessage, UnixMillis,
+    ArchiveUrl, ClientIdHash, ClientTls, CodecError, ConversationKey, EncodedRecord, PayloadForm, Record,
+    UnixMillis,
 };
 
 pub use cql::ScyllaArchive;
@@ -55,15 +55,13 @@ pub fn open(url: &ArchiveUrl, options: ArchiveOptions<'_>) -> Result<Arc<dyn Arc
     })
 }
 
-/// A record as the hot tier gave it: decoded, but for its payload, and in the encoding that both tiers store.
+/// A record as the hot tier gave it, in the encoding that both tiers store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredRecord {
     /// Its place in the conversation.
     pub seq: u64,
-    /// What [`qim_core::codec::decode`] makes of `encoded`.
-    pub message: StoredMessage,
-    /// What is stored.
-    pub encoded: Bytes,
+    /// All of it. The payload was not opened.
+    pub encoded: EncodedRecord,
 }
 
 /// What a [`ArchiveStore::put`] did.
@@ -254,6 +252,16 @@ pub trait ArchiveStore: DictionaryStore {
         now: UnixMillis,
     ) -> Result<Vec<RowMark>, ArchiveError>;
 
+    /// The marks of the unexpired rows of these records of one put, in a range at most 512 wide. They are looked for
+    /// where that put has written them, and not by the way that a reader takes to them: [`Self::marks`] goes that way,
+    /// before anything is trimmed.
+    async fn marks_of(
+        &self,
+        conversation: &ConversationKey,
+        records: &[StoredRecord],
+        now: UnixMillis,
+    ) -> Result<Vec<RowMark>, ArchiveError>;
+
     /// Up to `limit` (1..=500) unexpired records of the range, from the end that `direction` names, and no more than
     /// about 3 MiB of them (but at least one). Damaged rows count towards `limit`. A page may hold fewer, or none, and
     /// still say where the rest begins: only a bounded number of expired rows is looked at.
@@ -267,17 +275,15 @@ pub trait ArchiveStore: DictionaryStore {
     ) -> Result<ArchivePage, ArchiveError>;
 
     /// [`Self::read`] of a range into which nothing is put any more, as below the floor of the hot tier: what an earlier
-    /// such read learned of it may stand for another look.
+    /// such read learned of it may stand for another look. Payloads come as the reader takes them.
     async fn read_settled(
         &self,
         conversation: &ConversationKey,
         range: SeqRange,
         direction: Direction,
-        limit: usize,
+        (limit, form): (usize, PayloadForm),
         now: UnixMillis,
-    ) -> Result<ArchivePage, ArchiveError> {
-        self.read(conversation, range, direction, limit, now).await
-    }
+    ) -> Result<ArchivePage, ArchiveError>;
 
     /// The lowest unexpired record of the range; `None` when there is none.
     async fn earliest(

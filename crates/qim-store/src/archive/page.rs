@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use qim_core::{
-    CodecError, ConversationKey, Decompressor, PayloadEncoding, Record, StoredMessage, UnixMillis, codec,
+    CodecError, ConversationKey, Decoder, Decompressor, EncodedRecord, PayloadForm, RecordsBuilder,
+    UnixMillis,
 };
 
 use super::dictionaries::{self, DictionaryStore};
@@ -61,15 +62,16 @@ pub(super) struct Page {
 /// What opens the payloads of a page.
 #[derive(Debug, Clone)]
 pub(super) struct Opener {
-    pub(super) decompressor: Arc<Decompressor>,
+    decompressor: Arc<Decompressor>,
+    form: PayloadForm,
     /// Dictionaries that the store does not have: what needs them is damaged.
     missing: Vec<u32>,
 }
 
 /// Takes rows in the order of the direction until the page is full.
 #[derive(Debug)]
-pub(super) struct PageBuilder<'a> {
-    conversation: &'a ConversationKey,
+pub(super) struct PageBuilder {
+    decoder: Decoder,
     direction: Direction,
     limit: usize,
     now: UnixMillis,
@@ -78,15 +80,16 @@ pub(super) struct PageBuilder<'a> {
     rows_seen: usize,
     bytes: usize,
     is_full: bool,
-    page: ArchivePage,
+    records: RecordsBuilder,
+    damaged: Vec<DamagedRow>,
     alive_until: Option<UnixMillis>,
     opener: Opener,
     unknown_dictionary: Option<u32>,
 }
 
-impl<'a> PageBuilder<'a> {
+impl PageBuilder {
     pub(super) fn new(
-        conversation: &'a ConversationKey,
+        conversation: &ConversationKey,
         range: SeqRange,
         direction: Direction,
         (limit, now): (usize, UnixMillis),
@@ -94,7 +97,7 @@ impl<'a> PageBuilder<'a> {
     ) -> Self {
         assert!((1..=READ_RECORDS_MAX).contains(&limit), "a page has 1 to {READ_RECORDS_MAX} records");
         Self {
-            conversation,
+            decoder: Decoder::of(conversation),
             direction,
             limit,
             now,
@@ -102,7 +105,8 @@ impl<'a> PageBuilder<'a> {
             rows_seen: 0,
             bytes: 0,
             is_full: false,
-            page: ArchivePage::default(),
+            records: RecordsBuilder::default(),
+            damaged: Vec::new(),
             alive_until: None,
             opener,
             unknown_dictionary: None,
@@ -118,8 +122,8 @@ impl<'a> PageBuilder<'a> {
     pub(super) fn rows_wanted(&self) -> usize {
         /// Of the largest records of the default size these make 8 MiB.
         const FIRST_ROWS_MAX: usize = 128;
-        let missing = self.limit - self.page.records.len() - self.page.damaged.len();
-        match self.bytes.checked_div(self.page.records.len()) {
+        let missing = self.limit - self.records.len() - self.damaged.len();
+        match self.bytes.checked_div(self.records.len()) {
             None if self.rows_seen == 0 => missing.min(FIRST_ROWS_MAX),
             // The rows so far have expired, and more of those may follow.
             None => FIRST_ROWS_MAX,
@@ -138,35 +142,34 @@ impl<'a> PageBuilder<'a> {
         }
         assert!((self.rest.from..self.rest.below).contains(&row.seq), "rows come in order");
         let (seq, stored) = (row.seq, row.encoded.as_ref().map_or(0, Bytes::len));
-        match judge(self.conversation, row, self.now) {
+        match judge(&self.decoder, row, self.now) {
             Verdict::Expired => {}
-            Verdict::Damaged(reason) => self.page.damaged.push(DamagedRow { seq, reason }),
-            Verdict::Alive { message, until } => {
+            Verdict::Damaged(reason) => self.damaged.push(DamagedRow { seq, reason }),
+            Verdict::Alive { record, until } => {
                 // Known before the payload is opened, so that a page of them stays small while it is made.
-                let bytes = stored.max(message.payload.len());
-                if !self.page.records.is_empty() && self.bytes + bytes > PAGE_BYTES_MAX {
+                let bytes = stored.max(record.payload_len());
+                if !self.records.is_empty() && self.bytes + bytes > PAGE_BYTES_MAX {
                     self.is_full = true; // and the row begins the next page
                     return;
                 }
-                match message.open(&self.opener.decompressor) {
-                    Ok(message) => {
+                match self.records.push(seq, record, self.opener.form, &self.opener.decompressor) {
+                    Ok(()) => {
                         self.bytes += bytes;
                         self.alive_until = earlier(self.alive_until, until);
-                        self.page.records.push(Record { seq, message, encoding: PayloadEncoding::Plain });
                     }
                     Err(CodecError::UnknownDictionary(id)) if !self.opener.missing.contains(&id) => {
                         self.unknown_dictionary = Some(id);
                         self.is_full = true;
                         return;
                     }
-                    Err(error) => self.page.damaged.push(DamagedRow { seq, reason: error.to_string() }),
+                    Err(error) => self.damaged.push(DamagedRow { seq, reason: error.to_string() }),
                 }
             }
         }
         self.rows_seen += 1;
         self.skip_past(seq);
-        self.is_full = self.page.records.len() + self.page.damaged.len() == self.limit
-            || self.rows_seen == ROWS_SEEN_MAX;
+        self.is_full =
+            self.records.len() + self.damaged.len() == self.limit || self.rows_seen == ROWS_SEEN_MAX;
     }
 
     /// There is no further row up to and including `seq`, in the direction of the read.
@@ -184,17 +187,18 @@ impl<'a> PageBuilder<'a> {
         }
     }
 
-    pub(super) fn finish(mut self) -> Page {
-        if self.direction == Direction::Backwards {
-            self.page.records.reverse();
-            self.page.damaged.reverse();
+    pub(super) fn finish(self) -> Page {
+        let Self { direction, rest, records, mut damaged, alive_until, unknown_dictionary, .. } = self;
+        let mut records = records.finish();
+        if direction == Direction::Backwards {
+            records.reverse();
+            damaged.reverse();
         }
-        self.page.next = (self.rest.from < self.rest.below).then_some(match self.direction {
-            Direction::Forwards => self.rest.from,
-            Direction::Backwards => self.rest.below,
+        let next = (rest.from < rest.below).then_some(match direction {
+            Direction::Forwards => rest.from,
+            Direction::Backwards => rest.below,
         });
-        let Self { page, alive_until, unknown_dictionary, .. } = self;
-        Page { page, alive_until, unknown_dictionary }
+        Page { page: ArchivePage { records, damaged, next }, alive_until, unknown_dictionary }
     }
 }
 
@@ -202,12 +206,13 @@ impl<'a> PageBuilder<'a> {
 pub(super) async fn with_dictionaries<Reading>(
     store: &impl DictionaryStore,
     decompressor: &Arc<Decompressor>,
+    form: PayloadForm,
     mut read: impl FnMut(Opener) -> Reading,
 ) -> Result<Page, ArchiveError>
 where
     Reading: Future<Output = Result<Page, ArchiveError>>,
 {
-    let mut opener = Opener { decompressor: decompressor.clone(), missing: Vec::new() };
+    let mut opener = Opener { decompressor: decompressor.clone(), form, missing: Vec::new() };
     loop {
         let page = read(opener.clone()).await?;
         let Some(id) = page.unknown_dictionary else { return Ok(page) };
@@ -255,29 +260,29 @@ pub(super) fn client_id_expires_at(created_at: UnixMillis, expires_at: Option<Un
 enum Verdict {
     Expired,
     Damaged(String),
-    Alive { message: StoredMessage, until: Option<UnixMillis> },
+    Alive { record: EncodedRecord, until: Option<UnixMillis> },
 }
 
 /// Alive is only what both dates say is alive: the column's, which the database goes by, and the record's own, which
 /// its checksum covers.
-fn judge(conversation: &ConversationKey, row: RawRow, now: UnixMillis) -> Verdict {
+fn judge(decoder: &Decoder, row: RawRow, now: UnixMillis) -> Verdict {
     if row.date.is_past(now) {
         return Verdict::Expired;
     }
     let Some(encoded) = row.encoded else { return Verdict::Damaged("it has no record".to_owned()) };
-    let message = match codec::decode(conversation, &encoded) {
-        Ok(message) => message,
+    let record = match decoder.check(encoded) {
+        Ok(record) => record,
         Err(error) => return Verdict::Damaged(error.to_string()),
     };
-    if message.is_expired(now) {
+    if record.is_expired(now) {
         return Verdict::Expired;
     }
     let until = match row.date {
-        DateColumn::Never => message.expires_at,
-        DateColumn::At(date) => earlier(Some(date), message.expires_at),
+        DateColumn::Never => record.expires_at(),
+        DateColumn::At(date) => earlier(Some(date), record.expires_at()),
         DateColumn::Damaged => return Verdict::Damaged("its row has no expiry date".to_owned()),
     };
-    Verdict::Alive { message, until }
+    Verdict::Alive { record, until }
 }
 
 fn earlier(a: Option<UnixMillis>, b: Option<UnixMillis>) -> Option<UnixMillis> {

@@ -43,17 +43,17 @@ impl Row {
     }
 
     fn of(record: &StoredRecord, decompressor: &Decompressor) -> Result<Self, ArchiveError> {
-        let message = &record.message;
-        let body_digest = message
+        let StoredRecord { seq, encoded } = record;
+        let body_digest = encoded
             .body_digest(decompressor)
-            .map_err(|reason| ArchiveError::Damaged { seq: record.seq, reason })?;
+            .map_err(|reason| ArchiveError::Damaged { seq: *seq, reason })?;
         Ok(Self {
-            seq: record.seq,
-            created_at: message.created_at,
-            expires_at: message.expires_at,
-            digest: record_digest(&record.encoded),
-            encoded: record.encoded.clone(),
-            client_id: ClientIdHash::of(&message.sender, &message.client_msg_id),
+            seq: *seq,
+            created_at: encoded.created_at(),
+            expires_at: encoded.expires_at(),
+            digest: record_digest(encoded.bytes()),
+            encoded: encoded.bytes().clone(),
+            client_id: encoded.client_id_hash(),
             body_digest,
         })
     }

@@ -52,7 +52,30 @@ impl RedisMessageStore {
         due: UnixMillis,
         limit: usize,
     ) -> Result<Vec<ConversationKey>, HotError> {
-        self.indexed(&ShardKeys(shard).unarchived(), due, limit).await
+        self.indexed(&ShardKeys(shard).unarchived(), upto(due), limit).await
+    }
+
+    /// Conversations of a shard that are entered as due later than `limit_at`, and not because they were set aside: by a
+    /// writer whose clock was ahead. Whoever waited for their time would leave them without a copy for as long as that
+    /// clock was wrong.
+    pub async fn unarchived_ahead(
+        &self,
+        shard: u16,
+        limit_at: UnixMillis,
+        limit: usize,
+    ) -> Result<Vec<ConversationKey>, HotError> {
+        let keys = ShardKeys(shard);
+        let range = (format!("({limit_at}"), "+inf".to_owned());
+        let ahead = self.indexed(&keys.unarchived(), range, limit).await?;
+        let mut left = Vec::with_capacity(ahead.len());
+        for conversation in ahead {
+            let field = format!("{}\0", self.keys(&conversation).id);
+            let mut is_aside = redis::cmd("HEXISTS");
+            if !self.connection.command::<bool>(is_aside.arg(keys.set_aside()).arg(field)).await? {
+                left.push(conversation);
+            }
+        }
+        Ok(left)
     }
 
     /// Conversations of a shard whose first record was created at or before `cutoff`, the oldest first.
@@ -62,17 +85,17 @@ impl RedisMessageStore {
         cutoff: UnixMillis,
         limit: usize,
     ) -> Result<Vec<ConversationKey>, HotError> {
-        self.indexed(&ShardKeys(shard).trim(), cutoff, limit).await
+        self.indexed(&ShardKeys(shard).trim(), upto(cutoff), limit).await
     }
 
     async fn indexed(
         &self,
         key: &str,
-        upto: UnixMillis,
+        (from, to): (String, String),
         limit: usize,
     ) -> Result<Vec<ConversationKey>, HotError> {
         let mut range = redis::cmd("ZRANGE");
-        range.arg(key).arg("-inf").arg(upto.get()).arg("BYSCORE").arg("LIMIT").arg(0).arg(limit);
+        range.arg(key).arg(from).arg(to).arg("BYSCORE").arg("LIMIT").arg(0).arg(limit);
         let members: Vec<Vec<u8>> = self.connection.command(&range).await?;
         let mut conversations = Vec::with_capacity(members.len());
         for member in members {
@@ -167,6 +190,11 @@ impl RedisMessageStore {
         let field = format!("{}\0{seq}", keys.id);
         self.note(&keys.shard.set_aside(), field, &format!("{now} read {reason}")).await
     }
+}
+
+/// All scores up to this one.
+fn upto(time: UnixMillis) -> (String, String) {
+    ("-inf".to_owned(), time.to_string())
 }
 
 /// The numbers behind `ok` or `floor`.

@@ -327,7 +327,7 @@ fn settle_known(
             continue;
         };
         let found = match value {
-            HotValue::Record(found) => found.message.open(decompressor).ok(),
+            HotValue::Record(found) => found.encoded.message().open(decompressor).ok(),
             HotValue::Collected { .. } | HotValue::Damaged { .. } => None,
         };
         let Some(found) = found else {

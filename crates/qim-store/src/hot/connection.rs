@@ -108,6 +108,30 @@ impl Connection {
         self.with_deadline(async |mut live| command.query_async(&mut live).await).await
     }
 
+    /// The replies to a command and to a script, in one round trip. Each may be an error of the server's.
+    pub(super) async fn command_and_script(
+        &self,
+        command: Cmd,
+        call: &ScriptCall<'_>,
+    ) -> Result<(Value, Value), HotError> {
+        let evalsha = call.evalsha();
+        if self.is_cluster() {
+            // Its pipelines do not follow a slot that moves, as single calls do.
+            return futures::try_join!(self.command(&command), self.evalsha(call.script, &evalsha));
+        }
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.add_command(command).add_command(evalsha.clone()).ignore_errors();
+        self.with_deadline(async |mut live| {
+            let (first, second): (Value, Value) = pipeline.query_async(&mut live).await?;
+            if matches!(&second, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
+            {
+                return Ok((first, call.script.eval(&evalsha).query_async(&mut live).await?));
+            }
+            Ok((first, second))
+        })
+        .await
+    }
+
     /// The text of an `INFO` section: of one server, or of all nodes of a cluster one after the other.
     pub(super) async fn info(&self, section: &str) -> Result<String, HotError> {
         let reply: Value = self.command(redis::cmd("INFO").arg(section)).await?;

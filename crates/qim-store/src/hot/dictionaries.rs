@@ -182,7 +182,7 @@ impl RedisMessageStore {
         values: impl Iterator<Item = &'a HotValue>,
     ) -> Result<(), HotError> {
         let needed = |value: &HotValue| match value {
-            HotValue::Record(record) => record.message.payload.dictionary(),
+            HotValue::Record(record) => record.encoded.dictionary(),
             HotValue::Collected { .. } | HotValue::Damaged { .. } => None,
         };
         for id in values.filter_map(needed).collect::<BTreeSet<_>>() {

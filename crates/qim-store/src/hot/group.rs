@@ -22,6 +22,9 @@ use super::{HotError, SCRIPT_RECORDS_MAX};
 const MESSAGES_MAX: usize = SCRIPT_RECORDS_MAX;
 /// A call with more is split, so that one does not hold up all others.
 const BYTES_MAX: usize = 1024 * 1024;
+/// What may wait in a lane: minutes of work for Redis. Whoever comes then is told at once, and not after all of it.
+const WAITING_MAX: usize = 65_536;
+const WAITING_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// What one conversation commits: the arguments of `commit_messages.lua` for it.
 pub(super) struct Job {
@@ -48,6 +51,11 @@ impl EncodedMessage {
 }
 
 impl Job {
+    /// Of its records.
+    fn bytes(&self) -> usize {
+        self.messages.iter().map(|message| message.record.len()).sum()
+    }
+
     /// Of all records that are kept so.
     fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let large = self.messages.iter().filter(|message| message.stub.is_some());
@@ -91,6 +99,25 @@ struct Waiting {
 #[derive(Default)]
 struct Lane {
     waiting: VecDeque<Waiting>,
+    /// Of records that wait.
+    bytes: usize,
+}
+
+impl Lane {
+    fn push(&mut self, waiting: Waiting) {
+        self.bytes += waiting.job.bytes();
+        self.waiting.push_back(waiting);
+    }
+
+    fn pop(&mut self) -> Option<Waiting> {
+        let waiting = self.waiting.pop_front()?;
+        self.bytes -= waiting.job.bytes();
+        Some(waiting)
+    }
+
+    fn is_full(&self) -> bool {
+        self.waiting.len() >= WAITING_MAX || self.bytes >= WAITING_BYTES_MAX
+    }
 }
 
 /// Collects jobs into calls. Clones share the lanes.
@@ -113,7 +140,11 @@ impl GroupCommit {
         let starts_a_call = {
             let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
             let starts_a_call = !lanes.contains_key(&lane);
-            lanes.entry(lane).or_default().waiting.push_back(Waiting { job, answer });
+            let lane = lanes.entry(lane).or_default();
+            if lane.is_full() {
+                return Err(HotError::Unavailable("too many commits wait; nothing was done".into()));
+            }
+            lane.push(Waiting { job, answer });
             starts_a_call
         };
         if starts_a_call {
@@ -142,7 +173,7 @@ impl GroupCommit {
             if !group.is_empty() && (messages > MESSAGES_MAX || bytes > BYTES_MAX) {
                 break;
             }
-            group.extend(state.waiting.pop_front());
+            group.extend(state.pop());
         }
         if group.is_empty() {
             lanes.remove(&lane);
@@ -183,10 +214,7 @@ impl GroupCommit {
 
 /// Messages, and bytes of records.
 fn size<'a>(jobs: impl Iterator<Item = &'a Job>) -> (usize, usize) {
-    jobs.fold((0, 0), |(messages, bytes), job| {
-        let records = job.messages.iter().map(|message| message.record.len()).sum::<usize>();
-        (messages + job.messages.len(), bytes + records)
-    })
+    jobs.fold((0, 0), |(messages, bytes), job| (messages + job.messages.len(), bytes + job.bytes()))
 }
 
 fn answer_each(group: Vec<Waiting>, replies: Result<Vec<Value>, HotError>) {

@@ -1,7 +1,7 @@
 //! Reads in Rust what `lua/conversation.lua` writes.
 
 use bytes::Bytes;
-use qim_core::{ConversationKey, StoredMessage, UnixMillis, codec};
+use qim_core::{Decoder, EncodedRecord, UnixMillis};
 
 use crate::archive::StoredRecord;
 
@@ -30,6 +30,11 @@ impl Marks {
     /// Of a conversation that does not exist.
     pub const NEW: Self =
         Self { last: 0, floor: 1, archived: 0, last_created_at: UnixMillis::EPOCH, tombstones: 0 };
+
+    /// Of a conversation that has nothing hot.
+    pub(super) const fn resting(last: u64, last_created_at: UnixMillis) -> Self {
+        Self { last, floor: last + 1, archived: last, last_created_at, tombstones: 0 }
+    }
 
     /// Records in the hot tier.
     pub fn hot_records(&self) -> u64 {
@@ -92,13 +97,12 @@ pub enum HotValue {
 }
 
 impl HotValue {
-    pub(super) fn parse(conversation: &ConversationKey, seq: u64, value: Vec<u8>) -> Self {
+    pub(super) fn parse(decoder: &Decoder, seq: u64, value: Vec<u8>) -> Self {
         if value.len() == TOMBSTONE_BYTES && value[0] == 0 {
             return Self::Collected { seq, created_at: UnixMillis::new(big_endian(&value[1..7])) };
         }
-        let encoded = Bytes::from(value);
-        match codec::decode(conversation, &encoded) {
-            Ok(message) => Self::Record(StoredRecord { seq, message, encoded }),
+        match decoder.check(Bytes::from(value)) {
+            Ok(encoded) => Self::Record(StoredRecord { seq, encoded }),
             Err(error) => Self::Damaged { seq, reason: error.to_string() },
         }
     }
@@ -111,10 +115,10 @@ impl HotValue {
         }
     }
 
-    /// The message, where it can be read at `now`.
-    pub fn readable(&self, now: UnixMillis) -> Option<&StoredMessage> {
+    /// The record, where it can be read at `now`.
+    pub fn readable(&self, now: UnixMillis) -> Option<&EncodedRecord> {
         match self {
-            Self::Record(record) => Some(&record.message).filter(|message| !message.is_expired(now)),
+            Self::Record(record) => Some(&record.encoded).filter(|encoded| !encoded.is_expired(now)),
             Self::Collected { .. } | Self::Damaged { .. } => None,
         }
     }

@@ -109,21 +109,29 @@ impl RedisMessageStore {
         parse_page(conversation, reply)
     }
 
-    /// The newest page, which is what most readers want, without a script: the header stands behind the records. `None`
-    /// where that does not tell all, because the first records have just expired, the conversation rests, or something
-    /// is damaged.
+    /// The newest page, which is what most readers want, without a script: the header stands behind the records. Where a
+    /// conversation rests that has no list is asked in the same round trip. `None` where all that does not tell enough,
+    /// because the first records have just expired, the conversation changed in between, or something is damaged.
     async fn read_newest(
         &self,
         conversation: &ConversationKey,
         limit: usize,
         now: UnixMillis,
     ) -> Result<Option<RawPage>, HotError> {
+        let keys = self.keys(conversation);
+        let records = keys.records();
         let mut range = redis::cmd("LRANGE");
-        range.arg(self.keys(conversation).records()).arg(-1 - limit.cast_signed()).arg(-1);
-        let mut values: Vec<Vec<u8>> = match self.connection.command(&range).await {
+        range.arg(&records).arg(-1 - limit.cast_signed()).arg(-1);
+        let mut call = self.scripts.resting.call();
+        call.key(&records).key(keys.shard.idle()).arg(&keys.id);
+        let (values, resting) = match self.connection.command_and_script(range, &call).await {
             Err(HotError::Refused(_)) => return Ok(None),
-            reply => reply?,
+            replies => replies?,
         };
+        let Ok(mut values) = read::<Vec<Vec<u8>>>(values) else { return Ok(None) };
+        if values.is_empty() {
+            return Ok(read(resting).ok().and_then(parse_resting));
+        }
         let Some(Header { marks, live, live_until }) = values.pop().and_then(|header| Header::parse(&header))
         else {
             return Ok(None);
@@ -161,6 +169,21 @@ impl RedisMessageStore {
         let mut next = || reply.next().ok_or_else(|| HotError::Refused("seek_time: short reply".into()));
         let marks = parse_marks(conversation, &read::<Vec<u8>>(next()?)?, &mut next)?;
         Ok((marks, read(next()?)?))
+    }
+}
+
+/// The page of a conversation without a list; `None` where there is one.
+fn parse_resting(reply: Option<Vec<u64>>) -> Option<RawPage> {
+    match reply?[..] {
+        [] => Some(RawPage::EMPTY),
+        [last, created_at] => Some(RawPage {
+            marks: Marks::resting(last, UnixMillis::new(created_at)),
+            first_readable: None,
+            looked_to: last,
+            first: last + 1,
+            values: Vec::new(),
+        }),
+        _ => None,
     }
 }
 

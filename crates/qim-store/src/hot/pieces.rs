@@ -4,7 +4,7 @@
 //! trim or GC took the record in between, or damage: the place itself, read once more, says which.
 
 use futures::{StreamExt, TryStreamExt, stream};
-use qim_core::{ConversationKey, UnixMillis, stub};
+use qim_core::{ConversationKey, Decoder, UnixMillis, stub};
 
 use super::{HotError, HotValue, PageStart, RedisMessageStore};
 
@@ -39,7 +39,8 @@ impl RedisMessageStore {
         let none_in_pieces = !values.iter().any(|value| stub::is_stub(value));
         let values = (first..).zip(values);
         if none_in_pieces {
-            return Ok(Some(values.map(|(seq, value)| HotValue::parse(conversation, seq, value)).collect()));
+            let decoder = Decoder::of(conversation);
+            return Ok(Some(values.map(|(seq, value)| HotValue::parse(&decoder, seq, value)).collect()));
         }
         let values: Vec<_> = stream::iter(values)
             .map(|(seq, value)| self.complete_one(conversation, seq, value))
@@ -57,7 +58,7 @@ impl RedisMessageStore {
         value: Vec<u8>,
     ) -> Result<Option<HotValue>, HotError> {
         if !stub::is_stub(&value) {
-            return Ok(Some(HotValue::parse(conversation, seq, value)));
+            return Ok(Some(HotValue::parse(&Decoder::of(conversation), seq, value)));
         }
         let damaged = |reason| Ok(Some(HotValue::Damaged { seq, reason }));
         let stub = match stub::decode(conversation, &value) {
@@ -69,7 +70,7 @@ impl RedisMessageStore {
             Err(reason) => return damaged(reason),
         };
         if stub.stands_for(&record) {
-            return Ok(Some(HotValue::parse(conversation, seq, record)));
+            return Ok(Some(HotValue::parse(&Decoder::of(conversation), seq, record)));
         }
         if record.is_empty() && !self.still_stands(conversation, seq, &value).await? {
             return Ok(None);

@@ -36,17 +36,17 @@ impl RedisMessageStore {
                 .try_collect()
                 .await?;
             for (conversation, values) in pages {
-                for message in values.iter().filter_map(|value: &HotValue| value.readable(now)) {
-                    if message.expires_at.is_none() {
+                for record in values.iter().filter_map(|value: &HotValue| value.readable(now)) {
+                    if record.expires_at().is_none() {
                         continue;
                     }
-                    if let Some(id) = message.payload.dictionary()
+                    if let Some(id) = record.dictionary()
                         && self.decompressor.dictionary(id).is_none()
                     {
                         self.learn_dictionary(id).await?;
                     }
-                    if let Ok(payload) = message.payload.open(&self.decompressor) {
-                        take(&conversation, &message.sender, &payload);
+                    if let Ok(payload) = record.payload().open(&self.decompressor) {
+                        take(&conversation, &record.sender().to_string(), &payload);
                     }
                 }
             }

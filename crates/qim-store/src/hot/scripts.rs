@@ -20,6 +20,7 @@ pub(super) struct Scripts {
     pub(super) commit_messages: Script,
     pub(super) find_committed: Script,
     pub(super) read_page: Script,
+    pub(super) resting: Script,
     pub(super) seek_time: Script,
     pub(super) shard_stats: Script,
     pub(super) mark_archived: Script,
@@ -47,6 +48,10 @@ impl Scripts {
             commit_messages: script(GROWS, include_str!("../../lua/commit_messages.lua")),
             find_committed: reads(include_str!("../../lua/find_committed.lua")),
             read_page: reads(include_str!("../../lua/read_page.lua")),
+            // Each newest page calls it: the rest of the prelude takes longer than it does.
+            resting: Script::new(
+                [READS_ONLY, LINEAR_HASHING, IDLE, include_str!("../../lua/resting.lua")].join("\n"),
+            ),
             seek_time: reads(include_str!("../../lua/seek_time.lua")),
             shard_stats: reads(include_str!("../../lua/shard_stats.lua")),
             mark_archived: shrinks(include_str!("../../lua/mark_archived.lua")),

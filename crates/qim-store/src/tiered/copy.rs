@@ -4,7 +4,7 @@ use std::time::Instant;
 use qim_core::{ConversationKey, UnixMillis};
 
 use super::{MoveError, TieredMessageStore};
-use crate::archive::{ArchiveError, PutReport, SeqRange, StoredRecord, record_digest};
+use crate::archive::{ArchiveError, PutReport, RowMark, SeqRange, StoredRecord, record_digest};
 use crate::hot::{Fence, HotValue, PageStart, SCRIPT_RECORDS_MAX};
 
 /// What a copy did.
@@ -71,8 +71,11 @@ impl TieredMessageStore {
             return Ok(PutReport::default());
         }
         let report = self.archive.put(conversation, records, now).await?;
-        let missing = self.missing(conversation, records, now).await?;
-        match missing.first() {
+        if records.iter().all(|record| record.encoded.is_expired(now)) {
+            return Ok(report);
+        }
+        let marks = self.archive.marks_of(conversation, records, now).await?;
+        match missing_of(records, marks, now).first() {
             None => Ok(report),
             Some(record) => Err(ArchiveError::Unavailable(format!(
                 "seq {} was acknowledged and cannot be read back",
@@ -90,19 +93,24 @@ impl TieredMessageStore {
         now: UnixMillis,
     ) -> Result<Vec<StoredRecord>, ArchiveError> {
         // Of what has expired no copy is needed, nor an archive that answers.
-        let mut readable = records.iter().filter(|record| !record.message.is_expired(now));
+        let mut readable = records.iter().filter(|record| !record.encoded.is_expired(now));
         let Some(first) = readable.next() else { return Ok(Vec::new()) };
         let last = readable.next_back().unwrap_or(first);
         let range = SeqRange { from: first.seq, below: last.seq + 1 };
         let marks = self.archive.marks(conversation, range, now).await?;
-        let held: HashMap<u64, _> = marks.into_iter().map(|mark| (mark.seq, mark)).collect();
-        let is_missing = |record: &&StoredRecord| {
-            !record.message.is_expired(now)
-                && held.get(&record.seq).is_none_or(|mark| {
-                    mark.expires_at != record.message.expires_at
-                        || mark.digest != record_digest(&record.encoded)
-                })
-        };
-        Ok(records.iter().filter(is_missing).cloned().collect())
+        Ok(missing_of(records, marks, now).into_iter().cloned().collect())
     }
+}
+
+/// Those of these records that are still readable at `now` and have no mark, or not with the same bytes and date.
+fn missing_of(records: &[StoredRecord], marks: Vec<RowMark>, now: UnixMillis) -> Vec<&StoredRecord> {
+    let held: HashMap<u64, _> = marks.into_iter().map(|mark| (mark.seq, mark)).collect();
+    let is_missing = |record: &&StoredRecord| {
+        let StoredRecord { seq, encoded } = record;
+        !encoded.is_expired(now)
+            && held.get(seq).is_none_or(|mark| {
+                mark.expires_at != encoded.expires_at() || mark.digest != record_digest(encoded.bytes())
+            })
+    };
+    records.iter().filter(is_missing).collect()
 }

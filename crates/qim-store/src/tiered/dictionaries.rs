@@ -100,7 +100,7 @@ impl TieredMessageStore {
         now: UnixMillis,
     ) -> Result<HotPage, HotError> {
         let page = self.hot.read_page(conversation, start, limit, now).await?;
-        let needed = |value: &HotValue| value.readable(now)?.payload.dictionary();
+        let needed = |value: &HotValue| value.readable(now)?.dictionary();
         for id in page.values.iter().filter_map(needed).collect::<BTreeSet<_>>() {
             self.learn_dictionary(id).await?;
         }

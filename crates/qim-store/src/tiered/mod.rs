@@ -7,6 +7,7 @@ mod describe;
 mod dictionaries;
 mod earliest;
 mod open;
+mod page;
 mod pull;
 mod room;
 mod seek;
@@ -26,7 +27,8 @@ pub use describe::Description;
 pub use dictionaries::{AddDictionaryError, DICTIONARY_MARGIN, DictionaryReport};
 pub use earliest::EARLIEST_CACHE_ENTRIES;
 pub use open::{OpenError, OpenedTiers, TierOptions};
-pub use pull::{Page, Position, PullError, PullRequest};
+pub use page::Page;
+pub use pull::{Position, PullError, PullRequest};
 pub use trim::TrimReport;
 
 use earliest::EarliestCache;

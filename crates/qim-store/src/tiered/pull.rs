@@ -1,13 +1,11 @@
-use qim_core::{ConversationKey, PayloadEncoding, Record, UnixMillis};
+use qim_core::{ConversationKey, PayloadForm, UnixMillis};
 
 use super::TieredMessageStore;
 use super::earliest::EarliestAvailable;
-use crate::archive::{ArchiveError, ArchivePage, DamagedRow, Direction, SeqRange, StoredRecord};
+use super::page::{Page, PageFill};
+use crate::archive::{ArchiveError, ArchivePage, DamagedRow, Direction, SeqRange};
 use crate::hot::{HotError, HotPage, HotValue, Marks, PageStart};
 
-/// Most bytes of payload on one page (but at least one record): with what belongs to them, records stay below the 4 MiB
-/// that a gRPC client takes by default.
-const PAGE_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// No conversation gets this far; what is beyond is out of range as well.
 const SEQ_MAX: u64 = 1 << 48;
 /// How many hot pages are read at most to fill one page, where many places are empty.
@@ -33,28 +31,8 @@ pub struct PullRequest {
     pub limit: usize,
     /// Whether it is an error when records between the position and the page have expired.
     pub fail_on_expired: bool,
-    /// Whether payloads may come as zstd frames, where they are stored so in the hot tier: less work for both sides.
-    pub accept_zstd: bool,
-}
-
-/// A page of a conversation (SPEC A13).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page {
-    /// Readable records, ascending.
-    pub records: Vec<Record>,
-    /// The lowest seq a reader can still get; last + 1 when there is none.
-    pub earliest_available: u64,
-    /// The highest seq ever given; 0 when the conversation does not exist.
-    pub last: u64,
-    /// There is more in the direction of reading.
-    pub has_more: bool,
-    /// Where to go on: as [`Position::After`] or [`Position::Before`].
-    pub next_seq: u64,
-    /// The archive could not be asked for the earliest seq.
-    pub archive_unavailable: bool,
-    /// Records of the page that came from the archive.
-    pub from_archive: usize,
-    bytes: usize,
+    /// What the reader takes for payloads: frames are less work for both sides.
+    pub form: PayloadForm,
 }
 
 /// Why a page could not be read.
@@ -112,7 +90,7 @@ impl TieredMessageStore {
             return Err(out_of_range(&earliest, hot.marks));
         }
         let floor = hot.marks.floor;
-        let mut page = Page::start(&earliest, hot.marks, after);
+        let mut fill = PageFill::start(&earliest, hot.marks, after);
         let from = (after + 1).max(earliest.seq);
         if after + 1 < floor {
             if let Some(error) = earliest.archive_error {
@@ -120,21 +98,20 @@ impl TieredMessageStore {
             }
             if from < floor {
                 let range = SeqRange { from, below: floor };
-                let archived =
-                    self.read_archive(conversation, range, Direction::Forwards, request.limit, now).await?;
-                page.from_archive = archived.records.len();
-                archived.records.into_iter().for_each(|record| page.push(record));
-                page.next_seq = archived.next.map_or(floor - 1, |next| next - 1);
+                let size = (request.limit, request.form);
+                let archived = self.read_archive(conversation, range, Direction::Forwards, size, now).await?;
+                fill.begin_with(archived.records);
+                fill.page.next_seq = archived.next.map_or(floor - 1, |next| next - 1);
                 if archived.next.is_some() {
-                    page.has_more = true;
-                    return Ok(page);
+                    fill.page.has_more = true;
+                    return Ok(fill.finish());
                 }
             } else {
-                page.next_seq = floor - 1;
+                fill.page.next_seq = floor - 1;
             }
         }
-        self.append_hot(conversation, hot, &mut page, request, now).await?;
-        Ok(page)
+        self.append_hot(conversation, hot, &mut fill, request, now).await?;
+        Ok(fill.finish())
     }
 
     /// Fills the page from `hot`, and from further hot pages while places are empty.
@@ -142,33 +119,30 @@ impl TieredMessageStore {
         &self,
         conversation: &ConversationKey,
         mut hot: HotPage,
-        page: &mut Page,
-        PullRequest { limit, accept_zstd, .. }: PullRequest,
+        fill: &mut PageFill,
+        PullRequest { limit, form, .. }: PullRequest,
         now: UnixMillis,
     ) -> Result<(), HotError> {
-        let mut full = false;
+        let mut is_full = false;
         for _ in 0..HOT_PAGES_MAX {
             for value in hot.values {
-                full = !page.has_room_for(&value, limit);
-                if full {
+                is_full = !fill.has_room_for(&value, limit);
+                if is_full {
                     break;
                 }
-                page.next_seq = value.seq();
-                self.readable(conversation, value, accept_zstd, now)
-                    .await
-                    .into_iter()
-                    .for_each(|record| page.push(record));
+                self.take(conversation, value, fill, form, now).await;
             }
-            if full || page.records.len() == limit || page.next_seq >= page.last {
+            let next_seq = fill.page.next_seq;
+            if is_full || fill.len() == limit || next_seq >= fill.page.last {
                 break;
             }
-            hot = self.hot_page(conversation, PageStart::After(page.next_seq), limit, now).await?;
-            if hot.marks.floor > page.next_seq + 1 || hot.values.is_empty() {
+            hot = self.hot_page(conversation, PageStart::After(next_seq), limit, now).await?;
+            if hot.marks.floor > next_seq + 1 || hot.values.is_empty() {
                 // A trim took what comes next to the archive: the reader finds it there.
                 break;
             }
         }
-        page.has_more = page.next_seq < page.last;
+        fill.page.has_more = fill.page.next_seq < fill.page.last;
         Ok(())
     }
 
@@ -182,93 +156,79 @@ impl TieredMessageStore {
         let mut hot = self.hot_page(conversation, PageStart::Before(before), request.limit, now).await?;
         let earliest = self.earliest_available(conversation, &hot, now).await?;
         let floor = hot.marks.floor;
-        let mut page = Page::start(&earliest, hot.marks, before.min(hot.marks.last + 1));
-        let mut full = false;
+        let mut fill = PageFill::start(&earliest, hot.marks, before.min(hot.marks.last + 1));
+        let mut is_full = false;
         for _ in 0..HOT_PAGES_MAX {
             for value in std::mem::take(&mut hot.values).into_iter().rev() {
-                full = !page.has_room_for(&value, request.limit);
-                if full {
+                is_full = !fill.has_room_for(&value, request.limit);
+                if is_full {
                     break;
                 }
-                page.next_seq = value.seq();
-                self.readable(conversation, value, request.accept_zstd, now)
-                    .await
-                    .into_iter()
-                    .for_each(|record| page.push(record));
+                self.take(conversation, value, &mut fill, request.form, now).await;
             }
-            if full || page.records.len() == request.limit || page.next_seq <= floor.max(earliest.seq) {
+            let next_seq = fill.page.next_seq;
+            if is_full || fill.len() == request.limit || next_seq <= floor.max(earliest.seq) {
                 break;
             }
-            hot = self.hot_page(conversation, PageStart::Before(page.next_seq), request.limit, now).await?;
-            if hot.values.last().is_none_or(|value| value.seq() + 1 != page.next_seq) {
+            hot = self.hot_page(conversation, PageStart::Before(next_seq), request.limit, now).await?;
+            if hot.values.last().is_none_or(|value| value.seq() + 1 != next_seq) {
                 break;
             }
         }
-        page.records.reverse();
-        let left = if full { 0 } else { request.limit - page.records.len() };
-        if left > 0 && page.next_seq <= floor && floor > 1 {
+        let left = if is_full { 0 } else { request.limit - fill.len() };
+        if left > 0 && fill.page.next_seq <= floor && floor > 1 {
             match earliest.archive_error {
-                Some(error) if page.records.is_empty() => return Err(error.into()),
-                Some(_) => page.has_more = page.next_seq > 1,
-                None => self.prepend_archived(conversation, &mut page, left, now).await?,
+                Some(error) if fill.len() == 0 => return Err(error.into()),
+                Some(_) => fill.page.has_more = fill.page.next_seq > 1,
+                None => self.prepend_archived(conversation, &mut fill, (left, request.form), now).await?,
             }
         } else {
-            page.has_more = page.next_seq > page.earliest_available;
+            // Nobody knows what the archive has while it is away: `earliest_available` speaks of the hot tier then.
+            let earliest = if fill.page.archive_unavailable { 1 } else { fill.page.earliest_available };
+            fill.page.has_more = fill.page.next_seq > earliest;
         }
-        Ok(page)
+        Ok(fill.finish_backwards())
     }
 
     async fn prepend_archived(
         &self,
         conversation: &ConversationKey,
-        page: &mut Page,
-        limit: usize,
+        fill: &mut PageFill,
+        size: (usize, PayloadForm),
         now: UnixMillis,
     ) -> Result<(), ArchiveError> {
-        let range = SeqRange { from: page.earliest_available, below: page.next_seq };
+        let range = SeqRange { from: fill.page.earliest_available, below: fill.page.next_seq };
         if range.from >= range.below {
             return Ok(());
         }
-        let archived = self.read_archive(conversation, range, Direction::Backwards, limit, now).await?;
-        page.next_seq = archived.next.unwrap_or(range.from);
-        let mut fitting = archived.records;
-        while page.bytes + payload_bytes(&fitting) > PAGE_BYTES_MAX
-            && !(page.records.is_empty() && fitting.len() == 1)
-        {
-            page.next_seq = fitting.remove(0).seq + 1;
-        }
-        page.from_archive = fitting.len();
-        page.records.splice(0..0, fitting);
-        page.has_more = page.next_seq > page.earliest_available;
+        let archived = self.read_archive(conversation, range, Direction::Backwards, size, now).await?;
+        let left_out = fill.end_with(archived.records);
+        fill.page.next_seq = left_out.map_or(archived.next.unwrap_or(range.from), |seq| seq + 1);
+        fill.page.has_more = fill.page.next_seq > fill.page.earliest_available;
         Ok(())
     }
 
-    async fn readable(
+    /// Puts a value on the page, where it can be read, and goes past it.
+    async fn take(
         &self,
         conversation: &ConversationKey,
         value: HotValue,
-        accept_zstd: bool,
+        fill: &mut PageFill,
+        form: PayloadForm,
         now: UnixMillis,
-    ) -> Option<Record> {
-        let damaged = match value {
-            HotValue::Record(record) if record.message.is_expired(now) => return None,
-            HotValue::Record(StoredRecord { seq, message, .. }) => {
-                let decompressor = self.hot.decompressor();
-                let opened = if accept_zstd {
-                    message.open_or_frame(decompressor)
-                } else {
-                    message.open(decompressor).map(|message| (message, PayloadEncoding::Plain))
-                };
-                match opened {
-                    Ok((message, encoding)) => return Some(Record { seq, message, encoding }),
-                    Err(error) => DamagedRow { seq, reason: error.to_string() },
-                }
-            }
-            HotValue::Collected { .. } => return None,
-            HotValue::Damaged { seq, reason } => DamagedRow { seq, reason },
+    ) {
+        let seq = value.seq();
+        fill.page.next_seq = seq;
+        let reason = match value {
+            HotValue::Record(record) if record.encoded.is_expired(now) => return,
+            HotValue::Record(record) => match fill.push(record, form, self.hot.decompressor()) {
+                Ok(()) => return,
+                Err(error) => error.to_string(),
+            },
+            HotValue::Collected { .. } => return,
+            HotValue::Damaged { reason, .. } => reason,
         };
-        self.note_damage(conversation, &damaged, "hot", now).await;
-        None
+        self.note_damage(conversation, &DamagedRow { seq, reason }, "hot", now).await;
     }
 
     async fn read_archive(
@@ -276,14 +236,14 @@ impl TieredMessageStore {
         conversation: &ConversationKey,
         range: SeqRange,
         direction: Direction,
-        limit: usize,
+        size: (usize, PayloadForm),
         now: UnixMillis,
     ) -> Result<ArchivePage, ArchiveError> {
-        let page = self.archive.read_settled(conversation, range, direction, limit, now).await?;
+        let page = self.archive.read_settled(conversation, range, direction, size, now).await?;
         for damaged in &page.damaged {
             self.note_damage(conversation, damaged, "archive", now).await;
         }
-        debug_assert!(page.records.iter().all(|record| !record.message.is_expired(now)), "SPEC A13");
+        debug_assert!(page.records.iter().all(|record| !record.encoded.is_expired(now)), "SPEC A13");
         Ok(page)
     }
 
@@ -301,39 +261,6 @@ impl TieredMessageStore {
             tracing::warn!(%error, "the damaged record could not be noted");
         }
     }
-}
-
-impl Page {
-    fn start(earliest: &EarliestAvailable, marks: Marks, next_seq: u64) -> Self {
-        Self {
-            records: Vec::new(),
-            earliest_available: earliest.seq,
-            last: marks.last,
-            has_more: false,
-            next_seq,
-            archive_unavailable: earliest.archive_error.is_some(),
-            from_archive: 0,
-            bytes: 0,
-        }
-    }
-
-    /// Whether this value may still go on the page.
-    fn has_room_for(&self, value: &HotValue, limit: usize) -> bool {
-        let bytes = match value {
-            HotValue::Record(record) => record.encoded.len().max(record.message.payload.len()),
-            HotValue::Collected { .. } | HotValue::Damaged { .. } => 0,
-        };
-        self.records.is_empty() || (self.records.len() < limit && self.bytes + bytes <= PAGE_BYTES_MAX)
-    }
-
-    fn push(&mut self, record: Record) {
-        self.bytes += record.message.payload.len();
-        self.records.push(record);
-    }
-}
-
-fn payload_bytes(records: &[Record]) -> usize {
-    records.iter().map(|record| record.message.payload.len()).sum()
 }
 
 fn out_of_range(earliest: &EarliestAvailable, marks: Marks) -> PullError {

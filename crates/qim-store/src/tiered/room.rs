@@ -30,7 +30,7 @@ impl Room {
         let _read = self.reads.acquire().await.expect("it is never closed");
         let page = page.await?;
         let bytes = page.values.iter().map(|value| match value {
-            HotValue::Record(record) => record.encoded.len() + RECORD_BYTES,
+            HotValue::Record(record) => record.encoded.bytes().len() + RECORD_BYTES,
             HotValue::Collected { .. } | HotValue::Damaged { .. } => 0,
         });
         let bytes = u32::try_from(bytes.sum::<usize>()).map_or(BYTES, |bytes| bytes.min(BYTES));
@@ -44,7 +44,10 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use futures::future::join_all;
-    use qim_core::{DEFAULT_CONTENT_TYPE, RetentionClass, StoredMessage, StoredPayload, UnixMillis};
+    use qim_core::{
+        ConversationKey, DEFAULT_CONTENT_TYPE, Decoder, RetentionClass, StoredMessage, StoredPayload,
+        TenantId, UnixMillis, codec,
+    };
 
     use super::*;
     use crate::archive::StoredRecord;
@@ -57,24 +60,23 @@ mod tests {
             created_at: UnixMillis::EPOCH,
             expires_at: None,
             content_type: DEFAULT_CONTENT_TYPE.to_owned(),
-            payload: StoredPayload::raw(bytes::Bytes::new()),
+            payload: StoredPayload::raw(vec![b'x'; bytes].into()),
         };
-        let encoded = vec![0; bytes].into();
-        HotPage {
-            values: vec![HotValue::Record(StoredRecord { seq: 1, message, encoded })],
-            ..HotPage::EMPTY
-        }
+        let conversation = ConversationKey::new(TenantId::default(), "c").unwrap();
+        let record = codec::encode(&conversation, &message);
+        let encoded = Decoder::of(&conversation).check(record.into()).unwrap();
+        HotPage { values: vec![HotValue::Record(StoredRecord { seq: 1, encoded })], ..HotPage::EMPTY }
     }
 
     #[tokio::test]
     async fn a_thousand_conversations_have_only_so_much_in_memory() {
         const PAGE: usize = 3 << 20;
-        let room = Room::default();
+        let (room, whole) = (Room::default(), page(PAGE));
         let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let copies = (0..1000).map(async |_| {
             let read = async {
                 most.fetch_max(now.fetch_add(PAGE, Ordering::Relaxed) + PAGE, Ordering::Relaxed);
-                Ok(page(PAGE))
+                Ok(whole.clone())
             };
             let (page, _room) = room.read(read).await.unwrap();
             tokio::task::yield_now().await;

@@ -23,7 +23,7 @@ impl TieredMessageStore {
             let range = SeqRange { from: middle, below: high };
             let page = self.archive.read(conversation, range, Direction::Forwards, 1, now).await?;
             match (page.records.first(), page.next) {
-                (Some(record), _) if record.message.created_at >= time => high = middle,
+                (Some(record), _) if record.encoded.created_at() >= time => high = middle,
                 (Some(record), _) => low = record.seq + 1,
                 (None, Some(next)) => low = next,
                 (None, None) => high = middle,

@@ -3,10 +3,14 @@ use std::time::{Duration, Instant};
 use qim_core::{ConversationKey, UnixMillis};
 
 use super::{MoveError, TieredMessageStore};
+use crate::archive::{ArchiveError, StoredRecord};
 use crate::hot::{Fence, HotPage, HotValue, PageStart, SCRIPT_RECORDS_MAX, TrimOutcome, TrimRequest};
 
 /// How long a conversation rests whose front is due and may not go yet. A copy ends the wait at once.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
+
+/// Of all daemons, at most.
+const CLOCKS_DIFFER_BY: Duration = Duration::from_hours(1);
 
 /// What a trim did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,7 +40,7 @@ impl TieredMessageStore {
         let now = now + began.elapsed();
         let cutoff = now - self.window;
         let floor = page.marks.floor;
-        let (upto, damaged) = due(&page, cutoff, now);
+        let (mut upto, damaged) = due(&page, cutoff, now);
         let copied: Vec<_> = page
             .values
             .into_iter()
@@ -45,6 +49,11 @@ impl TieredMessageStore {
                 _ => None,
             })
             .collect();
+        let archived = page.marks.archived;
+        let uncopied: Vec<_> = copied.iter().filter(|record| record.seq > archived).cloned().collect();
+        if let Some(stays) = self.leave_ids(conversation, &uncopied, now).await? {
+            upto = upto.min(stays - 1);
+        }
         let missing = self.missing(conversation, &copied, now).await?;
         let recopied = self.put_and_verify(conversation, &missing, now).await?.written;
         let request = TrimRequest { floor, upto, cutoff, retry_at: cutoff + RETRY_AFTER };
@@ -56,6 +65,30 @@ impl TieredMessageStore {
     }
 }
 
+impl TieredMessageStore {
+    /// What expired before its copy leaves no row in the archive, but its client id goes there, so that it is known when it
+    /// is sent again. With the archive away it goes without, so that Redis does not fill with what nobody can read, once it
+    /// has expired by everybody's clock: the answer is the first seq that has not.
+    async fn leave_ids(
+        &self,
+        conversation: &ConversationKey,
+        uncopied: &[StoredRecord],
+        now: UnixMillis,
+    ) -> Result<Option<u64>, ArchiveError> {
+        if uncopied.is_empty() {
+            return Ok(None);
+        }
+        match self.archive.put(conversation, uncopied, now).await {
+            Ok(_) => Ok(None),
+            Err(ArchiveError::Unavailable(_)) => {
+                let fresh = |record: &&StoredRecord| !record.encoded.is_expired(now - CLOCKS_DIFFER_BY);
+                Ok(uncopied.iter().find(fresh).map(|record| record.seq))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
 /// The highest seq that may go, and what stands in the way where that is damage.
 fn due(page: &HotPage, cutoff: UnixMillis, now: UnixMillis) -> (u64, Option<String>) {
     let mut upto = page.marks.floor - 1;
@@ -63,8 +96,8 @@ fn due(page: &HotPage, cutoff: UnixMillis, now: UnixMillis) -> (u64, Option<Stri
         let may_go = match value {
             HotValue::Collected { created_at, .. } => *created_at <= cutoff,
             HotValue::Record(record) => {
-                record.message.created_at <= cutoff
-                    && (record.seq <= page.marks.archived || record.message.is_expired(now))
+                record.encoded.created_at() <= cutoff
+                    && (record.seq <= page.marks.archived || record.encoded.is_expired(now))
             }
             HotValue::Damaged { seq, reason } => {
                 return (upto, Some(format!("the record at seq {seq} is damaged: {reason}")));

@@ -58,10 +58,10 @@ fn a10_the_ttl_is_the_time_left() {
         store.put(&conversation, &put, begun).await.unwrap();
         for record in &put {
             let (ttl, written_at) = ttl_of(&cluster, "records", &conversation, record.seq).await.unwrap();
-            let left = record.message.expires_at.unwrap().since(now());
+            let left = record.encoded.expires_at().unwrap().since(now());
             let ttl = Duration::from_secs(ttl.unwrap().try_into().unwrap());
             assert!(ttl.abs_diff(left) <= 2 * SECOND, "{ttl:?} where {left:?} are left");
-            assert_eq!(written_at, record.message.created_at.as_i64() * 1000);
+            assert_eq!(written_at, record.encoded.created_at().as_i64() * 1000);
         }
     });
 }
@@ -220,13 +220,13 @@ fn a_row_that_is_in_both_tables_is_served_once_and_as_held() {
         store.put(conversation, &records(conversation, 1..=3, *begun), *begun).await.unwrap();
         let held = Draft::new(9, *begun).class(RetentionClass::ComplianceHold).commit(conversation);
         store.put(conversation, std::slice::from_ref(&held), *begun).await.unwrap();
-        let hex: String = held.encoded.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex: String = held.encoded.bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         let row = row_of(conversation, 2);
         cluster.run(&format!("UPDATE KS.held_records SET record = 0x{hex} WHERE {row}")).await;
         for direction in [Direction::Forwards, Direction::Backwards] {
             let page = store.read(conversation, ALL, direction, 10, *begun).await.unwrap();
             assert_eq!(seqs(&page), [1, 2, 3, 9]);
-            assert_eq!(page.records[1].message, crate::messages::read(&held).message);
+            assert_eq!(page.records[1].message(), crate::messages::read(&held).message());
         }
         let marks = store.marks(conversation, range(1, 10), *begun).await.unwrap();
         let dates: Vec<_> = marks.iter().map(|mark| (mark.seq, mark.expires_at.is_none())).collect();
@@ -270,7 +270,15 @@ fn a_page_below_the_floor_asks_for_the_index_once() {
         .into();
         store.put(&conversation, &put, begun).await.unwrap();
         let page = async |below, direction| {
-            let page = store.read_settled(&conversation, range(1, below), direction, 9, begun).await;
+            let page = store
+                .read_settled(
+                    &conversation,
+                    range(1, below),
+                    direction,
+                    (9, qim_core::PayloadForm::Plain),
+                    begun,
+                )
+                .await;
             seqs(&page.unwrap())
         };
         assert_eq!(page(5001, Direction::Backwards).await, [1, 2, 5000]);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use qim_core::{
-    Compressor, ConversationKey, Decompressor, Message, Record, RetentionClass, RetentionDays,
+    Compressor, ConversationKey, Decoder, Decompressor, Message, Record, RetentionClass, RetentionDays,
     RetentionPolicy, StoredMessage, UnixMillis, codec,
 };
 use qim_store::archive::StoredRecord;
@@ -64,21 +64,27 @@ impl Draft {
         };
         let message =
             if self.is_packed { message.pack(&Compressor::default()) } else { StoredMessage::from(message) };
-        let encoded = codec::encode(conversation, &message).into();
-        StoredRecord { seq: self.seq, message, encoded }
+        stored(conversation, self.seq, codec::encode(conversation, &message))
     }
+}
+
+/// As the hot tier gives it.
+pub(crate) fn stored(conversation: &ConversationKey, seq: u64, record: impl Into<Bytes>) -> StoredRecord {
+    let encoded = Decoder::of(conversation).check(record.into()).expect("an intact record");
+    StoredRecord { seq, encoded }
 }
 
 /// What a reader is to get of it.
 pub(crate) fn read(record: &StoredRecord) -> Record {
-    let message = record.message.clone().open(&Decompressor::default()).expect("an intact payload");
-    Record { seq: record.seq, message, encoding: qim_core::PayloadEncoding::Plain }
+    let payload = record.encoded.payload().open(&Decompressor::default()).expect("an intact payload");
+    let encoding = qim_core::PayloadEncoding::Plain;
+    Record { seq: record.seq, encoded: record.encoded.clone(), payload, encoding }
 }
 
 /// The record with the end of its payload overwritten and a checksum that is right, so that only opening it shows that
 /// it is damaged.
 pub(crate) fn with_damaged_frame(conversation: &ConversationKey, record: &StoredRecord) -> Bytes {
-    let mut bytes = record.encoded.to_vec();
+    let mut bytes = record.encoded.bytes().to_vec();
     let end = bytes.len() - 4;
     bytes[end - 20..end].fill(0xff);
     let mut checksum = crc32fast::Hasher::new();

@@ -25,7 +25,8 @@ async fn stats(store: &RedisMessageStore) -> HotStats {
 async fn what_expired_leaves_redis_also_while_the_archive_is_away_and_does_not_come_back() {
     let Tiers { store: with_archive, redis: _redis, dir: _dir } = tiers();
     let nowhere = format!("scylla://127.0.0.1:{}/qim", qim_testkit::free_port());
-    let archive = archive::open(&nowhere.parse().unwrap(), ArchiveOptions { timeout: SECOND }).unwrap();
+    let archive =
+        archive::open(&nowhere.parse().unwrap(), ArchiveOptions { timeout: SECOND, tls: None }).unwrap();
     let store = TieredMessageStore::with_trim(RedisMessageStore::clone(with_archive.hot()), archive, WINDOW);
     let conv = conversation("c");
     let batch =
@@ -34,7 +35,8 @@ async fn what_expired_leaves_redis_also_while_the_archive_is_away_and_does_not_c
 
     assert_eq!(collect_all(store.hot(), NOW + DAY).await.collected, 1, "GC needs no archive");
     let fence = fence(store.hot(), &conv).await;
-    let thirty = NOW + 30 * DAY;
+    // By everybody's clock, since then its id is lost to late retries.
+    let thirty = NOW + 30 * DAY + HOUR;
     assert_eq!(
         store.trim(&conv, &fence, thirty).await.unwrap().removed,
         2,

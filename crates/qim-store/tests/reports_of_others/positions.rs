@@ -1,5 +1,6 @@
 //! Readers' positions: at page edges, in purged ranges, among equal dates.
 
+use qim_core::PayloadForm;
 use qim_core::RetentionClass::Default as DefaultClass;
 use qim_store::tiered::{Position, PullError, PullRequest};
 
@@ -63,8 +64,12 @@ async fn what_a_reader_has_not_read_and_what_it_missed_is_never_negative_however
         assert!(description.marks.hot_records() <= 20);
         assert!(description.archived_records.unwrap() <= 20);
     }
-    let request =
-        PullRequest { position: Position::After(21), limit: 3, fail_on_expired: false, accept_zstd: false };
+    let request = PullRequest {
+        position: Position::After(21),
+        limit: 3,
+        fail_on_expired: false,
+        form: PayloadForm::Plain,
+    };
     let beyond = store.pull(&conv, request, NOW + 31 * DAY).await.unwrap_err();
     assert!(matches!(beyond, PullError::OutOfRange { earliest_available: 21, last: 20 }), "{beyond}");
 }

@@ -33,9 +33,9 @@ async fn after_everything_expired_and_a_crash_the_next_seq_is_the_last_one_plus_
     for conv in [&ephemeral, &ordinary] {
         copy_all(&store, conv, NOW).await;
     }
-    let mut next = 4;
     // Expired and not removed; collected; trimmed; gone from the archive as well.
-    for later in [NOW + 31 * DAY, NOW + 31 * DAY, NOW + 62 * DAY, NOW + 93 * DAY] {
+    for (next, days) in (4..).zip([31, 31, 62, 93]) {
+        let later = NOW + days * DAY;
         let store = open();
         if next > 4 {
             collect_all(store.hot(), later).await;
@@ -53,7 +53,6 @@ async fn after_everything_expired_and_a_crash_the_next_seq_is_the_last_one_plus_
             let one = [draft(&format!("next-{next}"), DefaultClass, later)];
             assert_eq!(seqs(&commit(&store, conv, &one, later).await), [next]);
         }
-        next += 1;
     }
 }
 

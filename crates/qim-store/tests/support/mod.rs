@@ -33,7 +33,11 @@ pub(crate) fn hot_store() -> (RedisServer, RedisMessageStore) {
 }
 
 pub(crate) fn connect(redis: &RedisServer) -> RedisMessageStore {
-    let url = redis.url().parse().expect("a Redis URL");
+    connect_to(&redis.url())
+}
+
+pub(crate) fn connect_to(url: &str) -> RedisMessageStore {
+    let url = url.parse().expect("a Redis URL");
     RedisMessageStore::open(&url, ShardCount::new(4).unwrap(), Duration::from_secs(5))
         .expect("a store")
         .with_retention(thirty_days())
@@ -111,16 +115,26 @@ pub(crate) async fn collect_all(store: &RedisMessageStore, now: UnixMillis) -> G
 
 /// A plain connection, to look at what is stored or to damage it.
 pub(crate) async fn raw(redis: &RedisServer) -> redis::aio::MultiplexedConnection {
-    redis::Client::open(redis.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
+    // Longer than anything takes on a busy machine.
+    let patient = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(Duration::from_secs(30)))
+        .set_response_timeout(Some(Duration::from_secs(30)));
+    let client = redis::Client::open(redis.url()).unwrap();
+    client.get_multiplexed_async_connection_with_config(&patient).await.unwrap()
 }
 
 /// All members of the expiry index, over all shards, with their dates.
 pub(crate) async fn registered(redis: &RedisServer) -> Vec<(String, u64)> {
+    index(redis, "msghistorygc").await
+}
+
+/// All members of an index, over all shards, with their scores.
+pub(crate) async fn index(redis: &RedisServer, name: &str) -> Vec<(String, u64)> {
     let mut raw = raw(redis).await;
     let mut all: Vec<(String, u64)> = Vec::new();
     for shard in 0..4 {
         let part: Vec<(String, u64)> = redis::cmd("ZRANGE")
-            .arg(format!("qim:{{{shard}}}:msghistorygc"))
+            .arg(format!("qim:{{{shard}}}:{name}"))
             .arg(0)
             .arg(-1)
             .arg("WITHSCORES")

@@ -1,6 +1,6 @@
 //! Short ways to commit to both tiers and to read from them.
 
-use qim_core::{ConversationKey, UnixMillis};
+use qim_core::{ConversationKey, PayloadForm, UnixMillis};
 use qim_store::TieredMessageStore;
 use qim_store::hot::{Committed, Draft};
 use qim_store::tiered::{Page, Position, PullRequest, TieredDraft};
@@ -28,7 +28,7 @@ pub(crate) async fn pull(
     limit: usize,
     now: UnixMillis,
 ) -> Page {
-    let request = PullRequest { position, limit, fail_on_expired: false, accept_zstd: false };
+    let request = PullRequest { position, limit, fail_on_expired: false, form: PayloadForm::Plain };
     store.pull(conversation, request, now).await.unwrap()
 }
 

@@ -1,4 +1,4 @@
-use qim_core::{PayloadEncoding, Record, RetentionClass, UnixMillis};
+use qim_core::{RetentionClass, UnixMillis};
 use qim_proto::v1;
 use qim_store::hot::Committed;
 
@@ -12,7 +12,7 @@ pub(super) fn class(number: i32) -> Option<RetentionClass> {
     })
 }
 
-fn class_number(class: RetentionClass) -> i32 {
+pub(super) fn class_number(class: RetentionClass) -> i32 {
     let class = match class {
         RetentionClass::Ephemeral24h => v1::RetentionClass::Ephemeral24h,
         RetentionClass::Default => v1::RetentionClass::Default,
@@ -20,24 +20,6 @@ fn class_number(class: RetentionClass) -> i32 {
         RetentionClass::TenantCustom => v1::RetentionClass::TenantCustom,
     };
     class.into()
-}
-
-pub(super) fn record(Record { seq, message, encoding }: Record) -> v1::Record {
-    let payload_encoding = match encoding {
-        PayloadEncoding::Plain => v1::PayloadEncoding::Unspecified,
-        PayloadEncoding::Zstd => v1::PayloadEncoding::Zstd,
-    };
-    v1::Record {
-        seq,
-        sender: message.sender,
-        client_msg_id: message.client_msg_id,
-        retention_class: class_number(message.class),
-        content_type: message.content_type,
-        payload: message.payload,
-        created_at_ms: message.created_at.as_i64(),
-        expires_at_ms: message.expires_at.map(UnixMillis::as_i64),
-        payload_encoding: payload_encoding.into(),
-    }
 }
 
 pub(super) fn committed(committed: &Committed) -> v1::Committed {

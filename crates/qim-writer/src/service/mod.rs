@@ -3,6 +3,7 @@
 mod append;
 mod convert;
 mod import;
+mod page;
 mod pull;
 mod status;
 mod stream;
@@ -12,17 +13,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures::Stream;
+use prost::Message;
 use qim_access::Right;
 use qim_core::{ConversationKey, SharedClock, TenantId};
 use qim_daemon::WriterConfig;
-use qim_proto::v1;
-use qim_proto::v1::history_server::History as HistoryApi;
+use qim_proto::encoding_server::history_server::History as HistoryApi;
+use qim_proto::{EncodedPullResponse, v1};
 use qim_store::TieredMessageStore;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::access::{Access, Caller};
 use crate::metrics::{Refusal, WriterMetrics};
+use crate::transport::{Charge, STREAM_WINDOW, account_of};
 
 /// The service. Cheap to clone.
 #[derive(Clone)]
@@ -68,6 +71,11 @@ impl History {
     }
 }
 
+/// Accounts for a request that is worked on.
+fn held(request: &Request<impl Message>) -> Result<Charge, Status> {
+    account_of(request.extensions()).charge(request.get_ref().encoded_len())
+}
+
 #[tonic::async_trait]
 impl HistoryApi for History {
     type AppendStreamStream = Pin<Box<dyn Stream<Item = Result<v1::AppendStreamResponse, Status>> + Send>>;
@@ -77,6 +85,7 @@ impl HistoryApi for History {
         request: Request<v1::AppendRequest>,
     ) -> Result<Response<v1::AppendResponse>, Status> {
         let caller = self.access.admit(&request, Right::Append)?;
+        let _held = held(&request)?;
         Ok(Response::new(self.append_messages(&caller, request.into_inner()).await?))
     }
 
@@ -85,12 +94,24 @@ impl HistoryApi for History {
         request: Request<Streaming<v1::AppendStreamRequest>>,
     ) -> Result<Response<Self::AppendStreamStream>, Status> {
         let caller = self.access.admit(&request, Right::Append)?;
-        Ok(Response::new(Box::pin(stream::answers(self.clone(), caller, request.into_inner()))))
+        let account = account_of(request.extensions()).clone();
+        // While it waits it is not read, and the transport keeps what has come.
+        let unread = account.charge(STREAM_WINDOW as usize)?;
+        let answers = stream::answers(self.clone(), caller, account, request.into_inner());
+        let mut response: Response<Self::AppendStreamStream> = Response::new(Box::pin(answers));
+        response.extensions_mut().insert(Arc::new(unread));
+        Ok(response)
     }
 
-    async fn pull(&self, request: Request<v1::PullRequest>) -> Result<Response<v1::PullResponse>, Status> {
+    async fn pull(&self, request: Request<v1::PullRequest>) -> Result<Response<EncodedPullResponse>, Status> {
         let caller = self.access.admit(&request, Right::Pull)?;
-        Ok(Response::new(self.pull_page(&caller, request.into_inner()).await?))
+        let account = account_of(request.extensions()).clone();
+        let page = self.pull_page(&caller, request.into_inner()).await?;
+        // A client may ask for pages and never take them.
+        let held = account.charge(page.encoded_len())?;
+        let mut response = Response::new(page);
+        response.extensions_mut().insert(Arc::new(held));
+        Ok(response)
     }
 
     async fn import(
@@ -98,6 +119,7 @@ impl HistoryApi for History {
         request: Request<v1::ImportRequest>,
     ) -> Result<Response<v1::ImportResponse>, Status> {
         let caller = self.access.admit(&request, Right::Import)?;
+        let _held = held(&request)?;
         Ok(Response::new(self.import_messages(&caller, request.into_inner()).await?))
     }
 

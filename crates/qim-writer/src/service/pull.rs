@@ -1,13 +1,13 @@
 use std::time::Instant;
 
-use qim_core::UnixMillis;
-use qim_proto::v1;
+use qim_core::{PayloadForm, UnixMillis};
 use qim_proto::v1::pull_request::Position as RequestedPosition;
+use qim_proto::{EncodedPullResponse, v1};
 use qim_store::tiered::{Page, Position, PullRequest};
 use tonic::{Code, Status};
 
 use super::validate::Faults;
-use super::{Caller, History, convert, status};
+use super::{Caller, History, page, status};
 
 /// Records on a page where the request does not say.
 const LIMIT_DEFAULT: usize = 50;
@@ -19,7 +19,7 @@ impl History {
         &self,
         caller: &Caller,
         request: v1::PullRequest,
-    ) -> Result<v1::PullResponse, Status> {
+    ) -> Result<EncodedPullResponse, Status> {
         let started = Instant::now();
         let mut faults = Faults::default();
         let conversation = faults.conversation(&request.tenant, &request.conversation);
@@ -43,7 +43,7 @@ impl History {
             position,
             limit,
             fail_on_expired: request.fail_on_expired,
-            accept_zstd: request.accept_zstd,
+            form: if request.accept_zstd { PayloadForm::PlainOrZstd } else { PayloadForm::Plain },
         };
         let pulled = self.store.pull(&conversation, request, self.clock.now()).await;
         self.metrics.pull_seconds.record(started.elapsed().as_secs_f64());
@@ -53,7 +53,7 @@ impl History {
             }
         })?;
         self.count(&page);
-        Ok(response(page))
+        Ok(page::encode(&page))
     }
 
     fn count(&self, page: &Page) {
@@ -95,15 +95,4 @@ impl History {
 /// Any time is fine to read from: before 1970 is the earliest, beyond what can be stored the end.
 fn clamped(millis: i64) -> UnixMillis {
     UnixMillis::new(u64::try_from(millis).unwrap_or(0))
-}
-
-fn response(page: Page) -> v1::PullResponse {
-    v1::PullResponse {
-        records: page.records.into_iter().map(convert::record).collect(),
-        earliest_available_conversation_seq: page.earliest_available,
-        last_conversation_seq: page.last,
-        has_more: page.has_more,
-        next_seq: page.next_seq,
-        archive_unavailable: page.archive_unavailable,
-    }
 }

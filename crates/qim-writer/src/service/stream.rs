@@ -8,6 +8,7 @@ use std::sync::Arc;
 use futures::future::Either;
 use futures::stream::FuturesUnordered;
 use futures::{Stream, StreamExt};
+use prost::Message;
 use qim_access::Right;
 use qim_proto::v1;
 use qim_proto::v1::append_stream_response::Outcome;
@@ -17,6 +18,7 @@ use tonic::{Status, Streaming};
 use tonic_types::StatusExt;
 
 use super::{Caller, History};
+use crate::transport::{Account, Charge, malformed};
 
 /// Requests of one stream under way; with so many the stream is not read further.
 const IN_FLIGHT_MAX: usize = 256;
@@ -26,73 +28,104 @@ const TASK_MESSAGES_MIN: usize = 4;
 /// Answers waiting for a client that does not read them.
 const ANSWERS_MAX: usize = 64;
 
+/// What a request takes beside its messages, in bytes: its place in queues, its answer.
+const REQUEST_BYTES: usize = 2 * 1024;
+
 /// Stands for the conversation of a request as the client named it, valid or not. Two that share one only wait for each
 /// other.
 type Lane = u64;
 
+/// When a request may begin.
+struct Turn {
+    /// Tells that the one before it in its lane is done.
+    before: Option<oneshot::Receiver<()>>,
+    /// For the one after it.
+    done: oneshot::Sender<()>,
+    lane: Lane,
+    ticket: u64,
+}
+
 struct Done {
     lane: Lane,
     ticket: u64,
-    answer: v1::AppendStreamResponse,
+    answer: Answer,
 }
+
+/// An answer, and what is accounted for until its client takes it.
+type Answer = (v1::AppendStreamResponse, Option<Charge>);
 
 /// Reads requests as long as there is room, and answers each once.
 pub(super) fn answers(
     history: History,
     caller: Caller,
+    account: Arc<Account>,
     requests: Streaming<v1::AppendStreamRequest>,
 ) -> impl Stream<Item = Result<v1::AppendStreamResponse, Status>> {
     let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
     tokio::spawn(async move {
-        if let Err(status) = serve(history, caller, requests, &answers).await {
+        if let Err(status) = serve(history, caller, &account, requests, &answers).await {
             // The client may be gone; then nobody is there to be told.
             let _ = answers.send(Err(status)).await;
         }
     });
-    ReceiverStream::new(receiver)
+    ReceiverStream::new(receiver).map(|answer| answer.map(|(answer, _held)| answer))
 }
 
 async fn serve(
     history: History,
     caller: Caller,
+    account: &Arc<Account>,
     mut requests: Streaming<v1::AppendStreamRequest>,
-    answers: &mpsc::Sender<Result<v1::AppendStreamResponse, Status>>,
+    answers: &mpsc::Sender<Result<Answer, Status>>,
 ) -> Result<(), Status> {
     let history = Arc::new(history);
     let mut under_way = FuturesUnordered::new();
     // For each conversation, the latest request and what tells that it is done.
     let mut lanes: HashMap<Lane, (u64, oneshot::Receiver<()>)> = HashMap::new();
-    let (mut ticket, mut open) = (0, true);
+    let (mut ticket, mut open, mut ends_with) = (0, true, Ok(()));
+    // The next to begin, once there is room for it; none is read after it meanwhile.
+    let mut next: Option<v1::AppendStreamRequest> = None;
     let mut draining = pin!(history.draining.cancelled());
     while open || !under_way.is_empty() {
         tokio::select! {
             // What was accepted is finished and answered; the client sends the rest to another writer.
             () = &mut draining, if open => open = false,
-            request = requests.next(), if open && under_way.len() < IN_FLIGHT_MAX => match request {
+            request = requests.next(), if open && next.is_none() && under_way.len() < IN_FLIGHT_MAX => match request {
                 None => open = false,
-                Some(request) => {
-                    let request = request?;
-                    ticket += 1;
-                    let lane = lane(&request, lanes.hasher());
-                    let is_large =
-                        request.append.as_ref().is_some_and(|append| append.messages.len() >= TASK_MESSAGES_MIN);
-                    let (done, wait) = oneshot::channel();
-                    let before = lanes.insert(lane, (ticket, wait)).map(|(_, wait)| wait);
-                    let append = append(history.clone(), caller.clone(), request, before, done, lane, ticket);
-                    under_way.push(if is_large { Either::Left(task(append)) } else { Either::Right(append) });
-                }
+                Some(Ok(request)) => next = Some(request),
+                Some(Err(status)) => (ends_with, open) = (Err(malformed(status)), false),
             },
-            Some(done) = under_way.next() => {
-                if lanes.get(&done.lane).is_some_and(|(latest, _)| *latest == done.ticket) {
-                    lanes.remove(&done.lane);
+            Some(Done { lane, ticket: done, answer }) = under_way.next() => {
+                if lanes.get(&lane).is_some_and(|(latest, _)| *latest == done) {
+                    lanes.remove(&lane);
                 }
-                if answers.send(Ok(done.answer)).await.is_err() {
+                if answers.send(Ok(answer)).await.is_err() {
                     return Ok(());
                 }
             }
         }
+        let Some(request) = next.take() else { continue };
+        let bytes = REQUEST_BYTES + request.encoded_len();
+        let held = match account.try_charge(bytes) {
+            Some(held) => Ok(held),
+            // Those of this stream give theirs back soon; where there are none it is refused.
+            None if !under_way.is_empty() => {
+                next = Some(request);
+                continue;
+            }
+            None => account.charge(bytes),
+        };
+        ticket += 1;
+        let lane = lane(&request, lanes.hasher());
+        let is_large =
+            request.append.as_ref().is_some_and(|append| append.messages.len() >= TASK_MESSAGES_MIN);
+        let (done, wait) = oneshot::channel();
+        let before = lanes.insert(lane, (ticket, wait)).map(|(_, wait)| wait);
+        let turn = Turn { before, done, lane, ticket };
+        let append = append(history.clone(), caller.clone(), request, held, turn);
+        under_way.push(if is_large { Either::Left(task(append)) } else { Either::Right(append) });
     }
-    Ok(())
+    ends_with
 }
 
 fn lane(request: &v1::AppendStreamRequest, hasher: &impl BuildHasher) -> Lane {
@@ -103,30 +136,29 @@ async fn append(
     history: Arc<History>,
     caller: Caller,
     request: v1::AppendStreamRequest,
-    before: Option<oneshot::Receiver<()>>,
-    done: oneshot::Sender<()>,
-    lane: Lane,
-    ticket: u64,
+    held: Result<Charge, Status>,
+    turn: Turn,
 ) -> Done {
+    let Turn { before, done, lane, ticket } = turn;
     if let Some(before) = before {
         // An error means that the one before is gone, and so is done.
         let _ = before.await;
     }
-    let append = request.append.unwrap_or_default();
-    let committed = match caller.asked_again(Right::Append) {
-        Ok(caller) => history.append_messages(&caller, append).await,
-        Err(status) => Err(status),
+    let request_id = request.request_id;
+    let admitted = held.and_then(|held| Ok((held, caller.asked_again(Right::Append)?)));
+    let (held, committed) = match admitted {
+        Ok((held, caller)) => {
+            (Some(held), history.append_messages(&caller, request.append.unwrap_or_default()).await)
+        }
+        Err(status) => (None, Err(status)),
     };
     let outcome = match committed {
         Ok(committed) => Outcome::Committed(committed),
         Err(status) => Outcome::Error(stream_error(&status)),
     };
     let _ = done.send(());
-    Done {
-        lane,
-        ticket,
-        answer: v1::AppendStreamResponse { request_id: request.request_id, outcome: Some(outcome) },
-    }
+    let answer = v1::AppendStreamResponse { request_id, outcome: Some(outcome) };
+    Done { lane, ticket, answer: (answer, held) }
 }
 
 async fn task(append: impl Future<Output = Done> + Send + 'static) -> Done {

@@ -3,12 +3,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::ServerTls;
 use crate::access::Refusals;
+use crate::transport::Connection;
 
 /// Handshakes at once. Those who say nothing hold one place each until their time is up.
 const HANDSHAKES_MAX: usize = 256;
@@ -17,25 +17,25 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Secures connections. One whose handshake fails is counted and gone; the others do not wait for it.
 pub(crate) fn secured(
-    connections: impl Stream<Item = io::Result<TcpStream>>,
+    connections: impl Stream<Item = io::Result<Connection>>,
     tls: Arc<ServerTls>,
     refusals: Arc<Refusals>,
-) -> impl Stream<Item = io::Result<TlsStream<TcpStream>>> {
+) -> impl Stream<Item = io::Result<TlsStream<Connection>>> {
     let handshakes = connections.map(move |connection| handshake(connection, tls.clone(), refusals.clone()));
     handshakes.buffer_unordered(HANDSHAKES_MAX).filter_map(std::future::ready)
 }
 
 async fn handshake(
-    connection: io::Result<TcpStream>,
+    connection: io::Result<Connection>,
     tls: Arc<ServerTls>,
     refusals: Arc<Refusals>,
-) -> Option<io::Result<TlsStream<TcpStream>>> {
+) -> Option<io::Result<TlsStream<Connection>>> {
     let connection = match connection {
         Ok(connection) => connection,
         // The listener's trouble, which the server knows what to do about.
         Err(error) => return Some(Err(error)),
     };
-    let peer = connection.peer_addr().ok();
+    let peer = connection.peer_addr();
     let accepted = TlsAcceptor::from(tls.config()).accept(connection);
     let error = match tokio::time::timeout(HANDSHAKE_TIMEOUT, accepted).await {
         Ok(Ok(secured)) => return Some(Ok(secured)),

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use qim_core::{ClientIdHash, ClientTls, ConversationKey, Decompressor, ScyllaUrl, UnixMillis};
+use qim_core::{ClientIdHash, ClientTls, ConversationKey, Decompressor, PayloadForm, ScyllaUrl, UnixMillis};
 use tokio::time;
 
 use self::connector::Connector;
@@ -58,7 +58,7 @@ impl ScyllaArchive {
         conversation: &ConversationKey,
         range: SeqRange,
         direction: Direction,
-        (limit, now): (usize, UnixMillis),
+        (limit, form, now): (usize, PayloadForm, UnixMillis),
         known: Option<&KnownBuckets>,
     ) -> Result<ArchivePage, ArchiveError> {
         self.within(async {
@@ -67,7 +67,7 @@ impl ScyllaArchive {
                 let page = PageBuilder::new(conversation, range, direction, (limit, now), opener);
                 read::page(&link, page, conversation, direction, now, known)
             };
-            Ok(page::with_dictionaries(self, &self.decompressor, read).await?.page)
+            Ok(page::with_dictionaries(self, &self.decompressor, form, read).await?.page)
         })
         .await
     }
@@ -129,6 +129,19 @@ impl ArchiveStore for ScyllaArchive {
         .await
     }
 
+    async fn marks_of(
+        &self,
+        conversation: &ConversationKey,
+        records: &[StoredRecord],
+        now: UnixMillis,
+    ) -> Result<Vec<RowMark>, ArchiveError> {
+        self.within(async {
+            let link = self.connector.link().await?;
+            read::marks_of(&link, conversation, records, now).await
+        })
+        .await
+    }
+
     async fn read(
         &self,
         conversation: &ConversationKey,
@@ -137,7 +150,7 @@ impl ArchiveStore for ScyllaArchive {
         limit: usize,
         now: UnixMillis,
     ) -> Result<ArchivePage, ArchiveError> {
-        self.page(conversation, range, direction, (limit, now), None).await
+        self.page(conversation, range, direction, (limit, PayloadForm::Plain, now), None).await
     }
 
     async fn read_settled(
@@ -145,10 +158,10 @@ impl ArchiveStore for ScyllaArchive {
         conversation: &ConversationKey,
         range: SeqRange,
         direction: Direction,
-        limit: usize,
+        (limit, form): (usize, PayloadForm),
         now: UnixMillis,
     ) -> Result<ArchivePage, ArchiveError> {
-        self.page(conversation, range, direction, (limit, now), Some(&self.known)).await
+        self.page(conversation, range, direction, (limit, form, now), Some(&self.known)).await
     }
 
     async fn earliest(
@@ -161,7 +174,7 @@ impl ArchiveStore for ScyllaArchive {
             let link = self.connector.link().await?;
             let link = &link;
             page::earliest(range, |rest| {
-                page::with_dictionaries(self, &self.decompressor, move |opener| {
+                page::with_dictionaries(self, &self.decompressor, PayloadForm::Plain, move |opener| {
                     let page = PageBuilder::new(conversation, rest, Direction::Forwards, (1, now), opener);
                     read::page(link, page, conversation, Direction::Forwards, now, None)
                 })

@@ -1,17 +1,19 @@
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use qim_core::{ConversationKey, UnixMillis};
 
-use super::buckets::{self, Bucket, Buckets, part_of, seqs_of};
+use super::buckets::{self, Bucket, Buckets, bucket_of, part_of, seqs_of};
 use super::known_buckets::KnownBuckets;
 use super::link::{Link, run_all};
 use crate::archive::page::{DateColumn, Page, PageBuilder, RawRow};
 use crate::archive::row::{signed, unsigned};
-use crate::archive::{ArchiveError, Direction, RowMark, SeqRange, record_digest};
+use crate::archive::{ArchiveError, Direction, RowMark, SeqRange, StoredRecord, record_digest};
 
 /// Takes rows of the range until the page is full, bucket by bucket.
 pub(super) async fn page(
     link: &Link,
-    mut page: PageBuilder<'_>,
+    mut page: PageBuilder,
     conversation: &ConversationKey,
     direction: Direction,
     now: UnixMillis,
@@ -39,7 +41,7 @@ pub(super) async fn page(
 
 async fn read_bucket(
     link: &Link,
-    page: &mut PageBuilder<'_>,
+    page: &mut PageBuilder,
     conversation: &ConversationKey,
     bucket: Bucket,
     direction: Direction,
@@ -131,11 +133,38 @@ pub(super) async fn marks(
 ) -> Result<Vec<RowMark>, ArchiveError> {
     let buckets = buckets::all(link, conversation, range, now).await?;
     let parts: Vec<_> = buckets.into_iter().map(|bucket| (bucket, part_of(bucket.number, range))).collect();
-    let raw = raw_marks(link, conversation, &parts).await?;
-    let mut marks: Vec<_> = raw.into_iter().rev().filter_map(|mark| mark.unexpired(now)).collect();
-    marks.dedup_by_key(|mark| mark.seq); // the held one stays
+    Ok(unexpired(raw_marks(link, conversation, &parts).await?, now))
+}
+
+/// The marks of the unexpired rows of these records, in the tables and buckets that they belong to.
+pub(super) async fn marks_of(
+    link: &Link,
+    conversation: &ConversationKey,
+    records: &[StoredRecord],
+    now: UnixMillis,
+) -> Result<Vec<RowMark>, ArchiveError> {
+    let mut parts: BTreeMap<(u64, bool), SeqRange> = BTreeMap::new();
+    for StoredRecord { seq, encoded } in records {
+        let table = (bucket_of(*seq), encoded.expires_at().is_none());
+        let part = parts.entry(table).or_insert(SeqRange { from: *seq, below: *seq });
+        part.below = seq + 1;
+    }
+    let queries = parts.into_iter().map(|(table, part)| marks_of_table(link, conversation, table, part));
+    Ok(unexpired(ascending(run_all(queries.collect()).await?), now))
+}
+
+/// One for each seq: the held one, where there are two.
+fn unexpired(marks: Vec<RawMark>, now: UnixMillis) -> Vec<RowMark> {
+    let mut marks: Vec<_> = marks.into_iter().rev().filter_map(|mark| mark.unexpired(now)).collect();
+    marks.dedup_by_key(|mark| mark.seq);
     marks.reverse();
-    Ok(marks)
+    marks
+}
+
+fn ascending(marks: Vec<Vec<RawMark>>) -> Vec<RawMark> {
+    let mut marks: Vec<RawMark> = marks.into_iter().flatten().collect();
+    marks.sort_by_key(|mark| (mark.seq, mark.held));
+    marks
 }
 
 /// The marks of the parts of these buckets, ascending by seq, and the held one last where a seq has two.
@@ -147,9 +176,7 @@ pub(super) async fn raw_marks(
     let queries = parts.iter().flat_map(|(bucket, part)| {
         bucket.tables().map(|held| marks_of_table(link, conversation, (bucket.number, held), *part))
     });
-    let mut marks: Vec<RawMark> = run_all(queries.collect()).await?.into_iter().flatten().collect();
-    marks.sort_by_key(|mark| (mark.seq, mark.held));
-    Ok(marks)
+    Ok(ascending(run_all(queries.collect()).await?))
 }
 
 async fn marks_of_table(

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use qim_core::{ClientIdHash, ConversationKey, Decompressor, UnixMillis};
+use qim_core::{ClientIdHash, ConversationKey, Decompressor, PayloadForm, UnixMillis};
 use rusqlite::Connection;
 use tokio::time::Instant;
 
@@ -81,10 +81,10 @@ impl SqliteArchive {
         conversation: &ConversationKey,
         range: SeqRange,
         direction: Direction,
-        (limit, now): (usize, UnixMillis),
+        (limit, form, now): (usize, PayloadForm, UnixMillis),
         deadline: Instant,
     ) -> Result<Page, ArchiveError> {
-        page::with_dictionaries(self, &self.decompressor, |opener| {
+        page::with_dictionaries(self, &self.decompressor, form, |opener| {
             let conversation = conversation.clone();
             self.read_by(deadline, move |connection| {
                 let page = PageBuilder::new(&conversation, range, direction, (limit, now), opener);
@@ -138,6 +138,17 @@ impl ArchiveStore for SqliteArchive {
         self.read_by(self.deadline(), marks).await
     }
 
+    /// There is one way to a row.
+    async fn marks_of(
+        &self,
+        conversation: &ConversationKey,
+        records: &[StoredRecord],
+        now: UnixMillis,
+    ) -> Result<Vec<RowMark>, ArchiveError> {
+        let (Some(first), Some(last)) = (records.first(), records.last()) else { return Ok(Vec::new()) };
+        self.marks(conversation, SeqRange { from: first.seq, below: last.seq + 1 }, now).await
+    }
+
     async fn read(
         &self,
         conversation: &ConversationKey,
@@ -146,7 +157,18 @@ impl ArchiveStore for SqliteArchive {
         limit: usize,
         now: UnixMillis,
     ) -> Result<ArchivePage, ArchiveError> {
-        let page = self.page(conversation, range, direction, (limit, now), self.deadline()).await?;
+        self.read_settled(conversation, range, direction, (limit, PayloadForm::Plain), now).await
+    }
+
+    async fn read_settled(
+        &self,
+        conversation: &ConversationKey,
+        range: SeqRange,
+        direction: Direction,
+        (limit, form): (usize, PayloadForm),
+        now: UnixMillis,
+    ) -> Result<ArchivePage, ArchiveError> {
+        let page = self.page(conversation, range, direction, (limit, form, now), self.deadline()).await?;
         Ok(page.page)
     }
 
@@ -157,7 +179,8 @@ impl ArchiveStore for SqliteArchive {
         now: UnixMillis,
     ) -> Result<Option<Earliest>, ArchiveError> {
         let deadline = self.deadline();
-        page::earliest(range, |rest| self.page(conversation, rest, Direction::Forwards, (1, now), deadline))
+        let first = (1, PayloadForm::Plain, now);
+        page::earliest(range, |rest| self.page(conversation, rest, Direction::Forwards, first, deadline))
             .await
     }
 

@@ -41,7 +41,7 @@ pub(super) fn marks(
 /// Takes rows of the range until the page is full.
 pub(super) fn page(
     connection: &Connection,
-    mut page: PageBuilder<'_>,
+    mut page: PageBuilder,
     conversation: &ConversationKey,
     direction: Direction,
     now: UnixMillis,

@@ -23,7 +23,7 @@ fn record(seq: u64, payload: usize) -> StoredRecord {
         payload: qim_core::StoredPayload::raw(vec![b'x'; payload].into()),
     };
     let encoded = qim_core::codec::encode(&conversation(), &message).into();
-    StoredRecord { seq, message, encoded }
+    StoredRecord { seq, encoded: qim_core::Decoder::of(&conversation()).check(encoded).unwrap() }
 }
 
 fn open(directory: &TempDir) -> SqliteArchive {

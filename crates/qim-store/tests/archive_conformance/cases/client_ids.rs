@@ -15,9 +15,9 @@ fn id(n: u64) -> ClientIdHash {
 fn committed(record: &StoredRecord) -> CommittedId {
     CommittedId {
         seq: record.seq,
-        body_digest: body_digest(&read(record).message),
-        created_at: record.message.created_at,
-        expires_at: record.message.expires_at,
+        body_digest: body_digest(&read(record).message()),
+        created_at: record.encoded.created_at(),
+        expires_at: record.encoded.expires_at(),
     }
 }
 

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use qim_core::{RetentionClass, UnixMillis};
-use qim_store::archive::{ArchiveError, Direction, Earliest, StoredRecord};
+use qim_store::archive::{ArchiveError, Direction, Earliest};
 
 use super::{ALL, range, readable, seqs};
 use crate::backend::{Subject, fresh_conversation};
-use crate::messages::{DAY, Draft, RETENTION, records, with_damaged_frame};
+use crate::messages::{DAY, Draft, RETENTION, records, stored, with_damaged_frame};
 
 const MILLI: Duration = Duration::from_millis(1);
 
@@ -94,7 +94,7 @@ pub(crate) async fn a_damaged_record_is_reported_and_not_served(subject: Subject
     let Subject { store, conversation, damage, now, .. } = &subject;
     let put = records(conversation, 1..=5, *now);
     store.put(conversation, &put, *now).await.unwrap();
-    let mut flipped = put[2].encoded.to_vec();
+    let mut flipped = put[2].encoded.bytes().to_vec();
     flipped[20] ^= 1;
     damage.set_record(conversation, 3, &flipped).await;
     damage.set_record(conversation, 1, &[]).await;
@@ -122,8 +122,7 @@ pub(crate) async fn a_damaged_frame_is_reported_and_not_served(subject: Subject)
         assert!(page.damaged[0].reason.contains("compressed payload"), "{:?}", page.damaged);
     }
     // One that is damaged already is not taken, and nothing that comes with it is.
-    let message = qim_core::codec::decode(conversation, &damaged).unwrap();
-    let batch = [packed(4), StoredRecord { seq: 5, message, encoded: damaged }, packed(6)];
+    let batch = [packed(4), stored(conversation, 5, damaged), packed(6)];
     let error = store.put(conversation, &batch, *now).await.unwrap_err();
     assert!(matches!(error, ArchiveError::Damaged { seq: 5, .. }), "{error}");
     assert_eq!(store.high_water(conversation).await.unwrap(), 3);
@@ -133,7 +132,7 @@ pub(crate) async fn a_record_of_another_conversation_is_reported_and_not_served(
     let Subject { store, conversation, damage, now, .. } = &subject;
     store.put(conversation, &records(conversation, 1..=2, *now), *now).await.unwrap();
     let foreign = records(&fresh_conversation(), [1], *now);
-    damage.set_record(conversation, 1, &foreign[0].encoded).await;
+    damage.set_record(conversation, 1, foreign[0].encoded.bytes()).await;
     let page = store.read(conversation, ALL, Direction::Forwards, 10, *now).await.unwrap();
     assert_eq!((seqs(&page), page.damaged.len()), (vec![2], 1));
 }

@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
-use qim_core::{Compressor, Dictionary, Message, RetentionClass, StoredMessage, UnixMillis, codec};
+use qim_core::{Compressor, Dictionary, Message, RetentionClass, UnixMillis, codec};
 use qim_store::archive::{ArchiveError, ArchiveStore, Direction, StoredRecord};
 use qim_testkit::dictionary;
 
 use super::{ALL, readable, seqs};
 use crate::backend::Subject;
-use crate::messages::{DAY, RETENTION};
+use crate::messages::{DAY, RETENTION, stored};
 
 const WORDS: &str = "what we learnt of whether it is nobler in the mind to suffer";
 
@@ -42,8 +42,7 @@ fn packed(subject: &Subject, dictionary: &Dictionary) -> Vec<StoredRecord> {
             payload: compressor.pack_expiring(&payload(seq)),
         };
         assert_eq!(message.payload.dictionary(), Some(dictionary.id()));
-        let encoded = codec::encode(conversation, &message).into();
-        StoredRecord { seq, message: message as StoredMessage, encoded }
+        stored(conversation, seq, codec::encode(conversation, &message))
     };
     (1..=3).map(record).collect()
 }
@@ -96,7 +95,7 @@ pub(crate) async fn records_are_opened_with_the_dictionary_that_the_archive_has(
         let page = reader.read(conversation, ALL, Direction::Forwards, 500, *now).await.unwrap();
         assert_eq!((seqs(&page), page.damaged.len()), (vec![1, 2, 3], 0));
         for record in page.records {
-            assert_eq!(record.message.payload, payload(record.seq));
+            assert_eq!(record.payload, payload(record.seq));
         }
     }
     assert_eq!(readable(&subject, *now).await, [1, 2, 3]);

@@ -20,14 +20,20 @@ pub(crate) async fn marks_tell_date_and_digest(subject: Subject) {
     store.put(conversation, &put, *now).await.unwrap();
     let mark = |n: usize| RowMark {
         seq: put[n].seq,
-        expires_at: put[n].message.expires_at,
-        digest: record_digest(&put[n].encoded),
+        expires_at: put[n].encoded.expires_at(),
+        digest: record_digest(put[n].encoded.bytes()),
     };
     let whole = range(1, 1 + MARKS_WIDTH_MAX);
     assert_eq!(store.marks(conversation, whole, *now).await.unwrap(), [mark(0), mark(1), mark(2)]);
     assert_eq!(store.marks(conversation, range(2, 5), *now).await.unwrap(), [mark(1)]);
     assert_eq!(store.marks(conversation, whole, *now + DAY).await.unwrap(), [mark(0), mark(1)]);
     assert_eq!(store.marks(conversation, whole, *now + RETENTION).await.unwrap(), [mark(0)]);
+    for (at, left) in [(*now, 3), (*now + DAY, 2), (*now + RETENTION, 1)] {
+        let marks: Vec<_> = (0..left).map(mark).collect();
+        assert_eq!(store.marks_of(conversation, &put, at).await.unwrap(), marks);
+    }
+    let elsewhere = records(conversation, [4, 6], *now);
+    assert_eq!(store.marks_of(conversation, &elsewhere, *now).await.unwrap(), []);
 }
 
 pub(crate) async fn the_earliest_is_the_lowest_unexpired_record(subject: Subject) {

@@ -63,7 +63,7 @@ pub(crate) async fn a_page_has_at_most_three_mib(subject: Subject) {
     let (mut found, mut rest) = (Vec::new(), ALL);
     while rest.from <= 120 {
         let page = store.read(conversation, rest, Direction::Forwards, 500, *now).await.unwrap();
-        let bytes: usize = page.records.iter().map(|record| record.message.payload.len()).sum();
+        let bytes: usize = page.records.iter().map(|record| record.payload.len()).sum();
         assert!(bytes <= 3 << 20, "{bytes} bytes in a page");
         assert!(bytes > 2 << 20 || page.next.is_none(), "only {bytes} bytes in a page");
         found.extend(seqs(&page));
@@ -112,7 +112,7 @@ pub(crate) async fn every_record_is_reached_by_following_next(subject: Subject) 
             batch.push(Draft::new(seq, *now).class(class).commit(conversation));
         }
         store.put(conversation, &batch, *now).await.unwrap();
-        model.extend(batch.iter().map(|record| (record.seq, record.message.expires_at)));
+        model.extend(batch.iter().map(|record| (record.seq, record.encoded.expires_at())));
     }
     for round in 0..40 {
         let at = [*now, *now + DAY, *now + RETENTION][round % 3];
