@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use qim_core::{ClientIdHash, ConversationKey, Dictionary, PayloadForm, Record, UnixMillis};
 use qim_store::archive::{
-    ArchiveError, ArchivePage, CommittedId, DictionaryMark, DictionaryStore, Direction, Earliest,
-    MaintenanceReport, PutReport, RowMark, SeqRange, StoredRecord,
+    ArchiveError, ArchivePage, CommittedId, DictionaryMark, DictionaryStore, Direction, Earliest, Gap,
+    MaintenanceReport, PutReport, RowMark, SeqRange, StoredRecord, StoredRow,
 };
 use qim_store::tiered::{Page, Position, PullRequest, TieredDraft};
 use qim_store::{ArchiveStore, TieredMessageStore};
@@ -109,6 +109,27 @@ impl ArchiveStore for Counting {
         now: UnixMillis,
     ) -> Result<ArchivePage, ArchiveError> {
         self.read_once().read_settled(conversation, range, direction, size, now).await
+    }
+
+    async fn rows(
+        &self,
+        conversation: &ConversationKey,
+        range: SeqRange,
+        now: UnixMillis,
+    ) -> Result<Vec<StoredRow>, ArchiveError> {
+        self.read_once().rows(conversation, range, now).await
+    }
+
+    async fn is_empty(&self) -> Result<bool, ArchiveError> {
+        self.read_once().is_empty().await
+    }
+
+    async fn note_gap(&self, conversation: &ConversationKey, gap: Gap) -> Result<(), ArchiveError> {
+        self.archive.note_gap(conversation, gap).await
+    }
+
+    async fn gaps(&self, conversation: &ConversationKey) -> Result<Vec<Gap>, ArchiveError> {
+        self.read_once().gaps(conversation).await
     }
 
     async fn earliest(

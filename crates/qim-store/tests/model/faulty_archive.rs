@@ -7,8 +7,8 @@ use bytes::Bytes;
 use qim_core::{ClientIdHash, ConversationKey, Dictionary, PayloadForm, UnixMillis};
 use qim_store::ArchiveStore;
 use qim_store::archive::{
-    ArchiveError, ArchivePage, CommittedId, DictionaryMark, DictionaryStore, Direction, Earliest,
-    MaintenanceReport, PutReport, RowMark, SeqRange, StoredRecord,
+    ArchiveError, ArchivePage, CommittedId, DictionaryMark, DictionaryStore, Direction, Earliest, Gap,
+    MaintenanceReport, PutReport, RowMark, SeqRange, StoredRecord, StoredRow,
 };
 
 /// What happens to calls.
@@ -160,6 +160,27 @@ impl ArchiveStore for FaultyArchive {
         now: UnixMillis,
     ) -> Result<ArchivePage, ArchiveError> {
         self.call(self.inner.read_settled(conversation, range, direction, size, now)).await
+    }
+
+    async fn rows(
+        &self,
+        conversation: &ConversationKey,
+        range: SeqRange,
+        now: UnixMillis,
+    ) -> Result<Vec<StoredRow>, ArchiveError> {
+        self.call(self.inner.rows(conversation, range, now)).await
+    }
+
+    async fn is_empty(&self) -> Result<bool, ArchiveError> {
+        self.call(self.inner.is_empty()).await
+    }
+
+    async fn note_gap(&self, conversation: &ConversationKey, gap: Gap) -> Result<(), ArchiveError> {
+        self.call(self.inner.note_gap(conversation, gap)).await
+    }
+
+    async fn gaps(&self, conversation: &ConversationKey) -> Result<Vec<Gap>, ArchiveError> {
+        self.call(self.inner.gaps(conversation)).await
     }
 
     async fn earliest(

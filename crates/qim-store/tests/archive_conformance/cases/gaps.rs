@@ -29,7 +29,9 @@ pub(crate) async fn rows_are_the_very_bytes_that_were_put(subject: Subject) {
     store.put(conversation, &records, *now).await.unwrap();
     let rows = store.rows(conversation, range(2, 10), *now).await.unwrap();
     let found: Vec<_> = rows.iter().map(|row| (row.seq, row.expires_at, &row.encoded)).collect();
-    let expected: Vec<_> =
-        records[1..].iter().map(|record| (record.seq, record.message.expires_at, &record.encoded)).collect();
+    let expected: Vec<_> = records[1..]
+        .iter()
+        .map(|record| (record.seq, record.encoded.expires_at(), record.encoded.bytes()))
+        .collect();
     assert_eq!(found, expected);
 }
