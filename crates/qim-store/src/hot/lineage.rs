@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures::future::join_all;
 use qim_core::{ConversationKey, UnixMillis};
 
 use super::commit::read;
@@ -242,11 +243,16 @@ impl RedisMessageStore {
     /// Begins the lineages of a new deployment, where there are none.
     pub(crate) async fn found(&self) -> Result<(), HotError> {
         self.set_founding(Founding::Yes);
-        for lane in self.lanes() {
-            self.look(lane, "", None).await?;
-        }
-        self.set_founding(Founding::No);
-        Ok(())
+        let found = async {
+            for lane in self.lanes() {
+                self.look(lane, "", None).await?;
+            }
+            Ok(())
+        };
+        let founded = found.await;
+        // Not left at `Yes`: a lane that others use, and that is lost before this store sees it, would pass for a new one.
+        self.set_founding(if founded.is_ok() { Founding::No } else { Founding::NotKnown });
+        founded
     }
 
     /// The lineage that the conversation is in, as far as this store has seen.
@@ -300,13 +306,20 @@ impl RedisMessageStore {
             .is_some_and(|known| known.put_back_for.as_ref() == Some(&lineage.text))
     }
 
-    /// [`Self::enter_lineage`] of every lane in use. `archived_to`: what was committed before is in the archive, or was,
-    /// when Redis was last asked before this call.
+    /// As far as was seen when the lane was last looked at.
+    pub(super) fn is_all_there(&self, lane: Lane) -> bool {
+        self.lineages.current(lane).is_some_and(|lineage| self.is_put_back(lane, &lineage))
+    }
+
+    /// [`Self::enter_lineage`] of every lane in use, at once: those of a node that is away must not keep the others from
+    /// hearing that this writer is alive. Answers the first error. `archived_to`: what was committed before is in the
+    /// archive, or was, when Redis was last asked before this call.
     pub(crate) async fn watch_lineages(&self, archived_to: Option<UnixMillis>) -> Result<(), HotError> {
-        for lane in self.lanes_in_use() {
-            self.look(lane, &self.lineages.writer, archived_to).await?;
-        }
-        Ok(())
+        let look = |lane| self.look(lane, &self.lineages.writer, archived_to);
+        join_all(self.lanes_in_use().into_iter().map(look))
+            .await
+            .into_iter()
+            .try_for_each(|looked| looked.map(drop))
     }
 
     /// All of the lane's recent acknowledgements are there: tells the others.

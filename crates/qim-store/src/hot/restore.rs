@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use qim_core::{ConversationKey, UnixMillis};
 use redis::{Cmd, Value};
 
@@ -232,22 +233,24 @@ impl RedisMessageStore {
     }
 
     /// Tries to put back what every lane has lost, and tells the others where all is there. Answers for each lane that
-    /// has something left to do what that is.
-    pub(crate) async fn put_back_all(&self) -> Result<Vec<(Lineage, PutBack)>, HotError> {
-        let mut reports = Vec::new();
-        for lane in self.lanes_in_use() {
-            let lineage = self.enter_lineage(lane).await?;
-            if self.is_put_back(lane, &lineage) {
-                continue;
-            }
-            let report = self.put_back(lane, &lineage).await?;
-            if report.holes.is_empty() {
-                self.pass_barrier(&lineage).await?;
-                self.tell_put_back(lane, &lineage).await?;
-            }
-            reports.push((lineage, report));
+    /// has something left to do what that is. A lane that fails does not hold up the others.
+    pub(crate) async fn put_back_all(&self) -> Vec<Result<(Lineage, PutBack), HotError>> {
+        let lanes = self.lanes_in_use().into_iter().filter(|lane| !self.is_all_there(*lane));
+        let results = join_all(lanes.map(|lane| self.put_back_lane(lane))).await;
+        results.into_iter().filter_map(Result::transpose).collect()
+    }
+
+    async fn put_back_lane(&self, lane: Lane) -> Result<Option<(Lineage, PutBack)>, HotError> {
+        let lineage = self.enter_lineage(lane).await?;
+        if self.is_put_back(lane, &lineage) {
+            return Ok(None);
         }
-        Ok(reports)
+        let report = self.put_back(lane, &lineage).await?;
+        if report.holes.is_empty() {
+            self.pass_barrier(&lineage).await?;
+            self.tell_put_back(lane, &lineage).await?;
+        }
+        Ok(Some((lineage, report)))
     }
 }
 

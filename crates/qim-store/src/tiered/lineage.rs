@@ -56,23 +56,46 @@ impl TieredMessageStore {
         if self.hot.founding() == Founding::NotKnown {
             self.find_out_founding().await?;
         }
-        let archived_to = if ask_archived { Some(self.hot.archived_to(now).await?) } else { None };
-        self.hot.watch_lineages(archived_to).await?;
+        // On a cluster a part of Redis may be away: the others are looked at all the same.
+        let mut errors: Vec<LineageError> = Vec::new();
+        let archived_to = if ask_archived {
+            self.hot.archived_to(now).await.map_err(|error| errors.push(error.into())).ok()
+        } else {
+            None
+        };
+        errors.extend(self.hot.watch_lineages(archived_to).await.err().map(LineageError::from));
         let mut report = LineageReport::default();
-        for (lineage, put_back) in self.hot.put_back_all().await? {
-            report.restored += put_back.restored;
-            report.more |= !put_back.holes.is_empty();
-            self.hot.losses().restored(put_back.restored);
-            if put_back.holes.is_empty() {
-                self.tell_result(&put_back);
-            }
-            for hole in &put_back.holes {
-                if put_back.age > STUCK || (hole.is_lowest && put_back.age > OTHERS_WAIT) {
-                    self.bridge(hole, &lineage, now).await?;
+        for result in self.hot.put_back_all().await {
+            match result {
+                Ok((lineage, put_back)) => {
+                    errors.extend(self.follow_up(&lineage, &put_back, &mut report, now).await.err());
                 }
+                Err(error) => errors.push(error.into()),
             }
         }
-        Ok(report)
+        errors.into_iter().next().map_or(Ok(report), Err)
+    }
+
+    /// What is left to do where everything of a lane was tried.
+    async fn follow_up(
+        &self,
+        lineage: &Lineage,
+        put_back: &PutBack,
+        report: &mut LineageReport,
+        now: UnixMillis,
+    ) -> Result<(), LineageError> {
+        report.restored += put_back.restored;
+        report.more |= !put_back.holes.is_empty();
+        self.hot.losses().restored(put_back.restored);
+        if put_back.holes.is_empty() {
+            self.tell_result(put_back);
+        }
+        for hole in &put_back.holes {
+            if put_back.age > STUCK || (hole.is_lowest && put_back.age > OTHERS_WAIT) {
+                self.bridge(hole, lineage, now).await?;
+            }
+        }
+        Ok(())
     }
 
     /// A Redis without a lineage is a new deployment where the archive has nothing either.
