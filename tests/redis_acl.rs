@@ -128,6 +128,8 @@ fn each_right_is_for_a_command_that_is_sent_and_each_command_that_is_sent_has_it
             });
         }
     }
+    // An older server does not start with a right for a command that it has not got: docs/security.md.
+    assert!(sent.remove("waitaof"));
     assert_eq!(allowed(), sent);
 }
 

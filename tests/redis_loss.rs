@@ -39,7 +39,11 @@ fn sender(writer: &Daemon, conversation: String, stop: Arc<AtomicBool>) -> JoinH
                         assert_eq!(before, None, "{conversation}: seq {seq} was given twice");
                         break;
                     }
-                    Err(status) if status.code() == tonic::Code::Unavailable => {
+                    // Unknown, with no more to it: the writer was killed with the request.
+                    Err(status)
+                        if status.code() == tonic::Code::Unavailable
+                            || status.message() == "transport error" =>
+                    {
                         tokio::time::sleep(Duration::from_millis(100)).await;
                     }
                     Err(status) => panic!("{conversation}: {status:?}"),

@@ -6,6 +6,7 @@
 --       3 who asks: a writer, or '' for one that only looks
 --       4 the lineage it has put back for, or ''  5 the lineage it knew last, or ''  6 its last sign of life here, ms
 --       7 'complete' where it remembers all that it acknowledged and the archive has not got, else ''
+--       8 'disk' where it acknowledges nothing before it is in the append-only file, on disk, else ''
 --       then the other writers it knows of
 -- Returns {lineage, the server's time in ms, writer, number and sign of life, ...}
 --
@@ -17,9 +18,11 @@ local REMEMBERED_MS, FORGOTTEN_MS = 8000, 60000
 local LINEAGE, WRITERS, writer, known = KEYS[1], KEYS[2], ARGV[3], ARGV[5]
 local now = server_ms()
 
--- Each writer has time from now on to say that it is alive.
-local function expect_writers(lost)
-  for i = 8, #ARGV do
+-- Each writer has time from now on to say that it is alive. Those need not be waited for whose acknowledgements are all in
+-- the file that this server was started from: it was no replica that took over, which would name its last master.
+local function expect_writers(lost, replication)
+  local is_restart = not lost and string.find(replication, 'master_replid2:0+%s')
+  for i = 9, #ARGV do
     redis.call('HSETNX', WRITERS, ARGV[i], NOT_YET)
   end
   if lost and known == '' then
@@ -28,23 +31,28 @@ local function expect_writers(lost)
   local writers = redis.call('HGETALL', WRITERS)
   for i = 1, #writers, 2 do
     if string.sub(writers[i], 1, 1) ~= '?' and writers[i] ~= writer then
-      redis.call('HSET', WRITERS, writers[i], string.format('0 %.0f', now))
+      if is_restart and string.find(writers[i + 1], ' disk$') then
+        redis.call('HDEL', WRITERS, writers[i])
+      else
+        redis.call('HSET', WRITERS, writers[i], string.format('0 %.0f', now))
+      end
     end
   end
 end
 
 local function begin(value, number, founding)
-  local id = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+  local replication = redis.call('INFO', 'replication')
+  local id = string.match(replication, 'master_replid:(%x+)')
   number = (number or 0) % NUMBERS + 1
   local lost = not value and not founding
   value = string.format('%d %.0f %s %s', number, founding and 0 or now, id, ARGV[1])
   redis.call('SET', LINEAGE, value)
-  expect_writers(lost)
+  expect_writers(lost, replication)
   return value, number
 end
 
 local function seen_at(entry)
-  return tonumber(string.match(entry, ' (%d+)$'))
+  return tonumber(string.match(entry, '^%d+ (%d+)'))
 end
 
 local function sign_on(value, number)
@@ -54,7 +62,8 @@ local function sign_on(value, number)
       redis.call('HSET', WRITERS, TAIL, NOT_YET)
     end
   end
-  redis.call('HSET', WRITERS, writer, string.format('%d %.0f', ARGV[4] == value and number or 0, now))
+  local disk = ARGV[8] == 'disk' and ' disk' or ''
+  redis.call('HSET', WRITERS, writer, string.format('%d %.0f%s', ARGV[4] == value and number or 0, now, disk))
 end
 
 local value = redis.call('GET', LINEAGE)

@@ -99,6 +99,7 @@ impl RedisMessageStore {
             is_cluster: self.connection.is_cluster(),
         };
         warnings.extend(self.durability.check(&facts)?);
+        self.lineages.set_on_disk(self.durability.is_on_disk(&facts));
         Ok(warnings)
     }
 

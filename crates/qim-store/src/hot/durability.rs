@@ -56,6 +56,12 @@ pub(super) struct ServerFacts<'a> {
     pub(super) is_cluster: bool,
 }
 
+impl ServerFacts<'_> {
+    fn all_are(&self, name: &'static str, wanted: &str) -> bool {
+        (self.setting)(name).is_some_and(|values| values.iter().all(|value| value == wanted))
+    }
+}
+
 impl Durability {
     /// Promises nothing beyond Redis' memory.
     pub(super) fn open(url: &RedisUrl, tls: &ClientTls, timeout: Duration) -> Result<Self, HotError> {
@@ -80,9 +86,7 @@ impl Durability {
         let unfit = |what: String| {
             Err(DeploymentError::Unfit(format!("QIM_COMMIT_DURABILITY: \"{}\" needs {what}", self.mode)))
         };
-        let all_are = |name: &'static str, wanted: &str| {
-            (facts.setting)(name).is_some_and(|values| values.iter().all(|value| value == wanted))
-        };
+        let all_are = |name, wanted| facts.all_are(name, wanted);
         match self.mode {
             CommitDurability::Memory => {
                 let never = (facts.setting)("appendfsync").is_some_and(|values| values.iter().any(|set| set == "no"));
@@ -109,6 +113,12 @@ impl Durability {
             ))),
             CommitDurability::Fsync | CommitDurability::Replicated(_) => Ok(None),
         }
+    }
+
+    /// Whether nothing is acknowledged on this server before it is on its disk.
+    pub(super) fn is_on_disk(&self, facts: &ServerFacts<'_>) -> bool {
+        let is_always = facts.all_are("appendonly", "yes") && facts.all_are("appendfsync", "always");
+        is_always || self.mode == CommitDurability::Fsync
     }
 
     fn set_wait(&self, wait: Wait) {

@@ -107,6 +107,8 @@ pub(super) struct Lineages {
     writer: String,
     founding: Mutex<Founding>,
     is_withdrawn: AtomicBool,
+    /// Nothing is acknowledged before it is in the append-only file, on disk: a restart loses nothing of this writer's.
+    is_on_disk: AtomicBool,
     pub(super) limit: RecentLimit,
     lanes: Mutex<HashMap<Lane, Known>>,
 }
@@ -133,6 +135,7 @@ impl Lineages {
             writer: new_token(),
             founding: Mutex::new(Founding::No),
             is_withdrawn: AtomicBool::new(false),
+            is_on_disk: AtomicBool::new(false),
             limit: RecentLimit::default(),
             lanes: Mutex::default(),
         }
@@ -140,6 +143,11 @@ impl Lineages {
 
     pub(super) fn set_founding(&self, founding: Founding) {
         *self.founding.lock().unwrap_or_else(PoisonError::into_inner) = founding;
+    }
+
+    /// Whether what is acknowledged from now on is on disk before.
+    pub(super) fn set_on_disk(&self, is_on_disk: bool) {
+        self.is_on_disk.store(is_on_disk, Ordering::Relaxed);
     }
 
     fn founding(&self) -> Founding {
@@ -352,6 +360,7 @@ impl RedisMessageStore {
             call.arg(known.put_back_for.as_deref().unwrap_or_default());
             call.arg(known.lineage.as_ref().map_or("", |lineage| &*lineage.text));
             call.arg(known.seen_at).arg(if known.recent.is_complete() { "complete" } else { "" });
+            call.arg(if self.lineages.is_on_disk.load(Ordering::Relaxed) { "disk" } else { "" });
             let others = known.writers.iter().map(|writer| writer.name.as_str());
             others.filter(|name| *name != writer && !name.starts_with('?')).for_each(|name| {
                 call.arg(name);

@@ -176,6 +176,7 @@ async fn an_index_that_outlived_its_records_does_not_stop_a_reader() {
 async fn a_burst_that_expires_at_once_is_drained_through_a_restart_and_each_record_is_collected_once() {
     let redis = qim_testkit::RedisServer::options().append_only().arg("appendfsync", "always").start();
     let store = connect(&redis);
+    store.join_deployment().await.unwrap();
     let conversations: Vec<_> = (0..20).map(|i| conversation(&format!("c{i}"))).collect();
     for conv in &conversations {
         let batch: Vec<_> = (0..250).map(|id| draft(&format!("{id}"), Ephemeral24h, NOW)).collect();
@@ -194,10 +195,10 @@ async fn a_burst_that_expires_at_once_is_drained_through_a_restart_and_each_reco
     assert!(registered(&redis).await.is_empty());
     assert_eq!(store.shards(), ShardCount::new(4).unwrap());
     assert_eq!(store.stats(NOW + DAY).await.unwrap(), HotStats { records: 0, ..stats(&store).await });
+    let dir = tempfile::tempdir().unwrap();
+    let archive = open_archive(&format!("sqlite:{}", dir.path().join("archive.db").display()));
+    let store = TieredMessageStore::with_trim(store, archive, WINDOW);
     for conv in &conversations {
-        assert_eq!(
-            seqs(&store.commit(conv, &drafts(900..901, NOW + DAY), NOW + DAY, None).await.unwrap()),
-            [251]
-        );
+        assert_eq!(seqs(&commit(&store, conv, &drafts(900..901, NOW + DAY), NOW + DAY).await), [251]);
     }
 }

@@ -1,9 +1,11 @@
 //! Short ways to commit to both tiers and to read from them.
 
+use std::time::Duration;
+
 use qim_core::{ConversationKey, PayloadForm, UnixMillis};
 use qim_store::TieredMessageStore;
-use qim_store::hot::{Committed, Draft};
-use qim_store::tiered::{Page, Position, PullRequest, TieredDraft};
+use qim_store::hot::{Committed, Draft, LINEAGE_WATCH_INTERVAL};
+use qim_store::tiered::{Page, Position, PullRequest, TieredCommitError, TieredDraft};
 
 use super::{DAY, NOW, copy_all, drafts, trim_all};
 
@@ -18,7 +20,28 @@ pub(crate) async fn commit(
     now: UnixMillis,
 ) -> Vec<Committed> {
     let drafts: Vec<_> = drafts.iter().cloned().map(from_now).collect();
-    store.commit(conversation, &drafts, now).await.unwrap()
+    commit_again(store, conversation, &drafts, now).await
+}
+
+/// As a client does, which tries again where it is told when, and the writer, which looks at what became of Redis meanwhile.
+pub(crate) async fn commit_again(
+    store: &TieredMessageStore,
+    conversation: &ConversationKey,
+    drafts: &[TieredDraft],
+    now: UnixMillis,
+) -> Vec<Committed> {
+    let began = std::time::Instant::now();
+    loop {
+        match store.commit(conversation, drafts, now).await {
+            Ok(committed) => return committed,
+            Err(TieredCommitError::Hot(error)) if error.retry_after().is_some() => {
+                assert!(began.elapsed() < Duration::from_secs(60), "still {error}");
+                let _ = store.watch_lineage(now, false).await;
+                tokio::time::sleep(LINEAGE_WATCH_INTERVAL).await;
+            }
+            Err(error) => panic!("{error:?}"),
+        }
+    }
 }
 
 pub(crate) async fn pull(
