@@ -140,6 +140,13 @@ fn other<'a>(cluster: &'a RedisCluster, than: &RedisServer) -> &'a RedisServer {
     cluster.nodes().iter().find(|node| node.addr() != than.addr()).expect("two nodes")
 }
 
+/// The only replica of this primary.
+fn replica_of<'a>(cluster: &'a RedisCluster, primary: &RedisServer) -> &'a RedisServer {
+    let place =
+        cluster.nodes().iter().position(|node| node.addr() == primary.addr()).expect("one of its nodes");
+    &cluster.nodes()[place + cluster.nodes().len() / 2]
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn slots_that_move_to_and_fro_while_messages_are_committed_and_collected_lose_and_tear_nothing() {
     let cluster = RedisCluster::start(2);
@@ -264,7 +271,7 @@ async fn while_a_node_hangs_the_shards_of_the_others_hear_that_the_writer_is_ali
     }
 }
 
-/// Nothing waits for the replica: what it has not got is put back.
+/// The replica is behind: what it has not got is put back.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_takes_over_from_a_killed_primary_and_every_commit_is_there_once() {
     let cluster = RedisCluster::start_with_replicas(3);
@@ -274,11 +281,22 @@ async fn a_replica_takes_over_from_a_killed_primary_and_every_commit_is_there_on
         join_all(conversations.iter().map(async |conv| writer.commit(conv, &batch(id)).await)).await;
     }
     let victim = cluster.primary_of(&list_key(writer.hot(), &conversations[0]));
-    // What it acknowledges to them, and its replica has not got, only the writer has.
-    join_all(conversations.iter().map(async |conv| writer.commit(conv, &batch(3)).await)).await;
+    // What its replica has not got only the writer has.
+    let replica = replica_of(&cluster, victim);
+    replica.pause();
+    victim.command(&["CLIENT", "KILL", "TYPE", "replica"]);
+    let behind: Vec<_> = conversations
+        .iter()
+        .filter(|conv| cluster.primary_of(&list_key(writer.hot(), conv)).addr() == victim.addr())
+        .collect();
+    join_all(behind.iter().map(async |conv| writer.commit(conv, &batch(3)).await)).await;
     victim.kill();
+    replica.resume();
     assert!(writer.try_commit(&conversations[0], &batch(4)).await.is_err(), "the primary was dead");
-    join_all(conversations.iter().map(async |conv| writer.commit(conv, &batch(4)).await)).await;
+    for id in 3..5 {
+        join_all(conversations.iter().map(async |conv| writer.commit(conv, &batch(id)).await)).await;
+    }
+    assert_eq!(writer.hot().loss_report().restored, behind.len() as u64 * 3);
     victim.restart();
     cluster.await_whole();
     for id in 0..6 {
