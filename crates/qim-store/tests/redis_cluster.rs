@@ -4,6 +4,7 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 struct Writer {
     store: TieredMessageStore,
     watch: AbortHandle,
-    _archive: tempfile::TempDir,
+    archive: Arc<tempfile::TempDir>,
 }
 
 impl Drop for Writer {
@@ -35,10 +36,14 @@ impl Drop for Writer {
 }
 
 fn open(cluster: &RedisCluster, shards: u16) -> Writer {
+    open_beside(cluster, shards, Arc::new(tempfile::tempdir().unwrap()))
+}
+
+/// A further one on the same tiers.
+fn open_beside(cluster: &RedisCluster, shards: u16, archive: Arc<tempfile::TempDir>) -> Writer {
     let url = cluster.url().parse().unwrap();
     let hot = RedisMessageStore::open(&url, ShardCount::new(shards).unwrap(), CALL_TIMEOUT).unwrap();
     let hot = hot.with_retention(thirty_days()).of_new_deployment();
-    let archive = tempfile::tempdir().unwrap();
     let archive_url = format!("sqlite:{}", archive.path().join("archive.db").display());
     let store = TieredMessageStore::with_trim(hot, open_archive(&archive_url), WINDOW);
     let watched = store.clone();
@@ -49,7 +54,7 @@ fn open(cluster: &RedisCluster, shards: u16) -> Writer {
             tokio::time::sleep(LINEAGE_WATCH_INTERVAL).await;
         }
     });
-    Writer { store, watch: watch.abort_handle(), _archive: archive }
+    Writer { store, watch: watch.abort_handle(), archive }
 }
 
 impl Writer {
@@ -145,6 +150,14 @@ fn replica_of<'a>(cluster: &'a RedisCluster, primary: &RedisServer) -> &'a Redis
     let place =
         cluster.nodes().iter().position(|node| node.addr() == primary.addr()).expect("one of its nodes");
     &cluster.nodes()[place + cluster.nodes().len() / 2]
+}
+
+/// From now on the replica of this primary gets nothing any more. It hangs: whoever wants it to take over resumes it.
+fn cut_off_replica<'a>(cluster: &'a RedisCluster, primary: &RedisServer) -> &'a RedisServer {
+    let replica = replica_of(cluster, primary);
+    replica.pause();
+    primary.command(&["CLIENT", "KILL", "TYPE", "replica"]);
+    replica
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -282,9 +295,7 @@ async fn a_replica_takes_over_from_a_killed_primary_and_every_commit_is_there_on
     }
     let victim = cluster.primary_of(&list_key(writer.hot(), &conversations[0]));
     // What its replica has not got only the writer has.
-    let replica = replica_of(&cluster, victim);
-    replica.pause();
-    victim.command(&["CLIENT", "KILL", "TYPE", "replica"]);
+    let replica = cut_off_replica(&cluster, victim);
     let behind: Vec<_> = conversations
         .iter()
         .filter(|conv| cluster.primary_of(&list_key(writer.hot(), conv)).addr() == victim.addr())
@@ -313,6 +324,33 @@ async fn a_replica_takes_over_from_a_killed_primary_and_every_commit_is_there_on
     }
     assert_nothing_set_aside(writer.hot()).await;
     writer.assert_no_loss();
+}
+
+/// Nobody looks at a shard that nobody uses. So the server that it is found on may have taken over, and have been restarted
+/// since, and then names no master before itself: what was acknowledged is not on its disk.
+#[tokio::test]
+async fn a_replica_that_took_over_and_was_restarted_before_anybody_looked_gives_no_seq_again() {
+    let cluster = RedisCluster::start_with_replicas(3);
+    let dead = open(&cluster, 1);
+    dead.hot().join_deployment().await.unwrap();
+    let conv = conversation("c");
+    dead.commit(&conv, &batch(0)).await;
+    dead.watch.abort();
+    let victim = cluster.primary_of("{0}");
+    cluster.await_replicated(victim);
+    let replica = cut_off_replica(&cluster, victim);
+    assert_eq!(seqs(&dead.try_commit(&conv, &batch(1)).await.unwrap()), [4, 5, 6]);
+    victim.kill();
+    replica.resume();
+    eventually(PATIENCE, "it takes over", || cluster.primary_of("{0}").addr() == replica.addr());
+    replica.restart();
+    let writer = open_beside(&cluster, 1, dead.archive.clone());
+    let list = list_key(writer.hot(), &conv);
+    eventually(PATIENCE, "it serves", || matches!(replica.command(&["LLEN", &list]), Reply::Int(_)));
+    copy_all(&writer.store, &conv, NOW).await;
+    let first = seqs(&writer.commit(&conv, &batch(2)).await)[0];
+    assert!(first > 6, "{first} was given before");
+    assert_eq!(writer.hot().loss_report().gaps, 1);
 }
 
 #[tokio::test]

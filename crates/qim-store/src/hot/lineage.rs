@@ -150,6 +150,12 @@ impl Lineages {
         self.is_on_disk.store(is_on_disk, Ordering::Relaxed);
     }
 
+    /// Not for a shard of a cluster: nobody looks while nobody uses it, so that the server may have taken over, or the shard
+    /// may have been moved, since its file was written, and a later restart hides that.
+    fn is_on_disk(&self, lane: Lane) -> bool {
+        lane == Lane::Server && self.is_on_disk.load(Ordering::Relaxed)
+    }
+
     fn founding(&self) -> Founding {
         *self.founding.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -360,7 +366,7 @@ impl RedisMessageStore {
             call.arg(known.put_back_for.as_deref().unwrap_or_default());
             call.arg(known.lineage.as_ref().map_or("", |lineage| &*lineage.text));
             call.arg(known.seen_at).arg(if known.recent.is_complete() { "complete" } else { "" });
-            call.arg(if self.lineages.is_on_disk.load(Ordering::Relaxed) { "disk" } else { "" });
+            call.arg(if self.lineages.is_on_disk(lane) { "disk" } else { "" });
             let others = known.writers.iter().map(|writer| writer.name.as_str());
             others.filter(|name| *name != writer && !name.starts_with('?')).for_each(|name| {
                 call.arg(name);
