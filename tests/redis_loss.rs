@@ -140,6 +140,10 @@ async fn a_redis_that_lost_its_disk_loses_nothing_of_a_living_writer_with_a_cql_
 async fn what_is_lost_together_with_its_writer_is_named_in_a_gap() {
     let pair = Pair::start();
     let lost = survives(&pair, || {
+        // While neither tier has anything, that a deployment has begun can be known from nowhere.
+        eventually(PATIENCE, "the archive has something", || {
+            pair.archiver.metrics().get("qim_archived_rows_total") > Some(0.0)
+        });
         pair.writer.kill9();
         pair.redis.restart_empty();
         pair.writer.restart();
