@@ -115,10 +115,11 @@ impl Durability {
         }
     }
 
-    /// Whether nothing is acknowledged on this server before it is on its disk.
+    /// Whether nothing is acknowledged on this server before it is on its disk, and there is no other to take its place: one
+    /// that did and was restarted since looks like this one.
     pub(super) fn is_on_disk(&self, facts: &ServerFacts<'_>) -> bool {
         let is_always = facts.all_are("appendonly", "yes") && facts.all_are("appendfsync", "always");
-        is_always || self.mode == CommitDurability::Fsync
+        facts.replicas == 0 && (is_always || self.mode == CommitDurability::Fsync)
     }
 
     fn set_wait(&self, wait: Wait) {
