@@ -1,17 +1,17 @@
 //! Which history of Redis this store works on (lua/lineage.lua, ADR 18), and who else does.
 
+mod look;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use futures::future::join_all;
-use qim_core::{ConversationKey, UnixMillis};
+use qim_core::UnixMillis;
 
-use super::commit::read;
-use super::keys::{Lane, ShardKeys};
+use super::HotError;
+use super::keys::Lane;
 use super::recent::{Recent, RecentLimit};
-use super::{HotError, RedisMessageStore};
 
 /// How often a writer has to look: well within the time for which `lineage.lua` takes no commits.
 pub const LINEAGE_WATCH_INTERVAL: Duration = Duration::from_millis(500);
@@ -211,209 +211,5 @@ impl Lineages {
         } else {
             PutBackState::Complete
         }
-    }
-}
-
-impl RedisMessageStore {
-    pub(super) fn lane(&self, conversation: &ConversationKey) -> Lane {
-        self.lane_of(ShardKeys(self.shards.shard_of(conversation)))
-    }
-
-    pub(super) fn lane_of(&self, shard: ShardKeys) -> Lane {
-        if self.connection.is_cluster() { Lane::Shard(shard.0) } else { Lane::Server }
-    }
-
-    /// The lanes of all shards.
-    pub(super) fn lanes(&self) -> Vec<Lane> {
-        if self.connection.is_cluster() {
-            self.shards.all().map(Lane::Shard).collect()
-        } else {
-            vec![Lane::Server]
-        }
-    }
-
-    /// Whether Redis, in all its parts, was never used.
-    pub(crate) async fn has_no_lineage(&self) -> Result<bool, HotError> {
-        for lane in self.lanes() {
-            let stored: Option<String> =
-                self.connection.command(redis::cmd("GET").arg(lane.lineage())).await?;
-            if stored.is_some() {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Says what it means that Redis has no lineage, which only holds until it has one.
-    pub(crate) fn set_founding(&self, founding: Founding) {
-        self.lineages.set_founding(founding);
-    }
-
-    /// What is assumed now.
-    pub(crate) fn founding(&self) -> Founding {
-        self.lineages.founding()
-    }
-
-    /// Begins the lineages of a new deployment, where there are none.
-    pub(crate) async fn found(&self) -> Result<(), HotError> {
-        self.set_founding(Founding::Yes);
-        let found = async {
-            for lane in self.lanes() {
-                self.look(lane, "", None).await?;
-            }
-            Ok(())
-        };
-        let founded = found.await;
-        // Not left at `Yes`: a lane that others use, and that is lost before this store sees it, would pass for a new one.
-        self.set_founding(if founded.is_ok() { Founding::No } else { Founding::NotKnown });
-        founded
-    }
-
-    /// The lineage that the conversation is in, as far as this store has seen.
-    pub(crate) async fn lineage(&self, conversation: &ConversationKey) -> Result<Lineage, HotError> {
-        self.current_lineage(self.lane(conversation)).await
-    }
-
-    /// Whether all that was acknowledged in the conversation's lane is there again.
-    pub(crate) fn put_back_state(&self, conversation: &ConversationKey) -> PutBackState {
-        self.lineages.state(self.lane(conversation))
-    }
-
-    pub(super) async fn current_lineage(&self, lane: Lane) -> Result<Lineage, HotError> {
-        match self.lineages.current(lane) {
-            Some(lineage) => Ok(lineage),
-            None => self.enter_lineage(lane).await,
-        }
-    }
-
-    /// The lanes that were used; the one of a single server always.
-    pub(super) fn lanes_in_use(&self) -> Vec<Lane> {
-        if self.connection.is_cluster() {
-            self.lineages.lanes().keys().copied().collect()
-        } else {
-            vec![Lane::Server]
-        }
-    }
-
-    /// Asks Redis for its lineage, and says that this writer is alive. Where it is another one than before, what was
-    /// acknowledged lately has to be put back.
-    pub(super) async fn enter_lineage(&self, lane: Lane) -> Result<Lineage, HotError> {
-        if self.founding() == Founding::NotKnown {
-            return Err(HotError::checking("the archive has to say whether this is a new deployment"));
-        }
-        let lineage = self.look(lane, &self.lineages.writer, None).await?;
-        if self.is_put_back(lane, &lineage) {
-            return Ok(lineage);
-        }
-        // Others need not wait for one that has nothing.
-        if self.lineages.with_recent(lane, |recent| recent.is_empty()) {
-            self.lineages.put_back(lane, &lineage);
-            return self.look(lane, &self.lineages.writer, None).await;
-        }
-        Ok(lineage)
-    }
-
-    pub(super) fn is_put_back(&self, lane: Lane, lineage: &Lineage) -> bool {
-        self.lineages
-            .lanes()
-            .get(&lane)
-            .is_some_and(|known| known.put_back_for.as_ref() == Some(&lineage.text))
-    }
-
-    /// As far as was seen when the lane was last looked at.
-    pub(super) fn is_all_there(&self, lane: Lane) -> bool {
-        self.lineages.current(lane).is_some_and(|lineage| self.is_put_back(lane, &lineage))
-    }
-
-    /// [`Self::enter_lineage`] of every lane in use, at once: those of a node that is away must not keep the others from
-    /// hearing that this writer is alive. Answers the first error. `archived_to`: what was committed before is in the
-    /// archive, or was, when Redis was last asked before this call.
-    pub(crate) async fn watch_lineages(&self, archived_to: Option<UnixMillis>) -> Result<(), HotError> {
-        let look = |lane| self.look(lane, &self.lineages.writer, archived_to);
-        join_all(self.lanes_in_use().into_iter().map(look))
-            .await
-            .into_iter()
-            .try_for_each(|looked| looked.map(drop))
-    }
-
-    /// All of the lane's recent acknowledgements are there: tells the others.
-    pub(super) async fn tell_put_back(&self, lane: Lane, lineage: &Lineage) -> Result<(), HotError> {
-        self.lineages.put_back(lane, lineage);
-        self.look(lane, &self.lineages.writer, None).await.map(drop)
-    }
-
-    /// What this writer is called where writers wait for one another.
-    pub(super) fn writer_token(&self) -> &str {
-        &self.lineages.writer
-    }
-
-    async fn look(
-        &self,
-        lane: Lane,
-        writer: &str,
-        archived_to: Option<UnixMillis>,
-    ) -> Result<Lineage, HotError> {
-        let mut call = self.scripts.enter_lineage.call();
-        call.key(lane.lineage()).key(lane.writers());
-        call.arg(new_token());
-        {
-            let mut lanes = self.lineages.lanes();
-            let known = lanes.entry(lane).or_default();
-            // What this store has seen before is not new.
-            let writer = if self.lineages.is_withdrawn.load(Ordering::Relaxed) { "" } else { writer };
-            let is_new = known.lineage.is_none() && self.founding() == Founding::Yes;
-            call.arg(if is_new { "founding" } else { "" }).arg(writer);
-            call.arg(known.put_back_for.as_deref().unwrap_or_default());
-            call.arg(known.lineage.as_ref().map_or("", |lineage| &*lineage.text));
-            call.arg(known.seen_at).arg(if known.recent.is_complete() { "complete" } else { "" });
-            call.arg(if self.lineages.is_on_disk(lane) { "disk" } else { "" });
-            let others = known.writers.iter().map(|writer| writer.name.as_str());
-            others.filter(|name| *name != writer && !name.starts_with('?')).for_each(|name| {
-                call.arg(name);
-            });
-        }
-        let asked_at = Instant::now();
-        let reply: Vec<redis::Value> = self.connection.script(&call).await?;
-        let mut reply = reply.into_iter();
-        let mut next = || reply.next().ok_or_else(|| HotError::Refused("enter_lineage: short reply".into()));
-        let lineage = Lineage::parse(read(next()?)?)?;
-        let seen_at = read(next()?)?;
-        let mut writers = Vec::new();
-        while let Ok(name) = next() {
-            let entry: String = read(next()?)?;
-            let mut fields = entry.split(' ').map(|field| field.parse::<u64>().unwrap_or(0));
-            let put_back_for = fields.next().and_then(|number| u16::try_from(number).ok()).unwrap_or(0);
-            writers.push(Writer { name: read(name)?, put_back_for, seen_at: fields.next().unwrap_or(0) });
-        }
-        let mut lanes = self.lineages.lanes();
-        let known = lanes.entry(lane).or_default();
-        if known.lineage.as_ref().is_some_and(|before| *before != lineage) {
-            tracing::warn!(
-                lineage = &*lineage.text,
-                "Redis was restarted, replaced or emptied: what was acknowledged lately is put back"
-            );
-            self.kept.forget();
-        } else if known.put_back_for.as_ref() == Some(&lineage.text) {
-            known.recent.forget(asked_at, archived_to, &self.lineages.limit);
-        }
-        known.lineage = Some(lineage.clone());
-        known.seen_at = seen_at;
-        known.writers = writers;
-        Ok(lineage)
-    }
-
-    /// Takes this writer off the lists for good, where all that it acknowledged is there.
-    pub async fn withdraw_writer(&self) -> Result<(), HotError> {
-        self.lineages.is_withdrawn.store(true, Ordering::Relaxed);
-        for lane in self.lanes_in_use() {
-            if let Some(lineage) = self.lineages.current(lane)
-                && self.is_put_back(lane, &lineage)
-            {
-                let mut withdraw = redis::cmd("HDEL");
-                withdraw.arg(lane.writers()).arg(&self.lineages.writer);
-                self.connection.command::<()>(&withdraw).await?;
-            }
-        }
-        Ok(())
     }
 }

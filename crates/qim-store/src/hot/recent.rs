@@ -97,19 +97,24 @@ impl Recent {
         }
     }
 
-    /// Lets go what was old enough at `seen`, when Redis was seen to be as it was left, and is in the archive, which has
-    /// all that was committed before `archived_to`.
-    pub(super) fn forget(&mut self, seen: Instant, archived_to: Option<UnixMillis>, limit: &RecentLimit) {
+    /// Lets go, to whoever asks, what was old enough at `seen`, when Redis was seen to be as it was left, and is in the
+    /// archive, which has all that was committed before `archived_to`.
+    pub(super) fn forget(
+        &mut self,
+        seen: Instant,
+        archived_to: Option<UnixMillis>,
+        limit: &RecentLimit,
+    ) -> Vec<Acknowledged> {
         self.archived_to = self.archived_to.max(archived_to.unwrap_or_default());
         let is_archived = |at: UnixMillis| at + SKEW < self.archived_to;
         self.cut_at = self.cut_at.filter(|at| !is_archived(*at));
         let archived_to = self.archived_to;
-        while let Some(oldest) = self.acknowledged.front()
-            && oldest.at + AGE_MIN < seen
-            && oldest.job.now + SKEW < archived_to
-        {
-            self.pop(limit);
+        let is_old = |one: &Acknowledged| one.at + AGE_MIN < seen && one.job.now + SKEW < archived_to;
+        let mut forgotten = Vec::new();
+        while self.acknowledged.front().is_some_and(is_old) {
+            forgotten.extend(self.pop(limit));
         }
+        forgotten
     }
 
     fn pop(&mut self, limit: &RecentLimit) -> Option<Acknowledged> {
