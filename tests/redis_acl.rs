@@ -165,6 +165,7 @@ fn anything_else_is_refused() {
 
 fn collect(directory: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {
-        files.push(entry.unwrap().path());
+        let path = entry.unwrap().path();
+        if path.is_dir() { collect(&path, files) } else { files.push(path) }
     }
 }
