@@ -151,7 +151,8 @@ async fn what_is_lost_together_with_its_writer_is_named_in_a_gap() {
     })
     .await;
     assert!(lost > 0, "nobody can know that nothing is missing");
-    assert!(pair.writer.metrics().sum("qim_gaps_total", &[]) > 0.0);
+    // The loop that looks at Redis tells it, twice a second.
+    eventually(PATIENCE, "the gaps are counted", || pair.writer.metrics().sum("qim_gaps_total", &[]) > 0.0);
     let described = pair.qim_json(&["describe", "c0"]);
     assert!(described["gaps"][0]["from"].as_u64() > Some(0), "{described}");
 }
