@@ -79,6 +79,10 @@ fn skip_impossible(kinds: &mut Vec<Kind>, args: &CampaignArgs) -> Result<BTreeMa
 /// One run in a process of its own, so that whatever happens to it ends with it.
 async fn one(args: &CampaignArgs, kinds: &Kinds, seed: u64) -> Result<RunResult> {
     let dir = directory(&args.dir, seed);
+    // Where it went wrong before, that is still there.
+    if dir.exists() {
+        fs::remove_dir_all(&dir)?;
+    }
     fs::create_dir_all(&dir)?;
     let program = std::env::current_exe()?;
     let programs = program.parent().context("it is in a directory")?;
