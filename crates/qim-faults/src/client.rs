@@ -202,14 +202,7 @@ impl Clients {
         limit: u32,
         is_final: bool,
     ) -> Result<(), Status> {
-        let mut after = 0;
-        loop {
-            let page = self.pull(writer, conversation, Position::AfterSeq(after), limit, is_final).await?;
-            if !page.has_more {
-                return Ok(());
-            }
-            after = page.next_seq;
-        }
+        self.read_pages(writer, conversation, (0, Position::AfterSeq), limit, is_final).await
     }
 
     /// The same from its end.
@@ -220,13 +213,23 @@ impl Clients {
         limit: u32,
         is_final: bool,
     ) -> Result<(), Status> {
-        let mut before = u64::MAX;
+        self.read_pages(writer, conversation, (u64::MAX, Position::BeforeSeq), limit, is_final).await
+    }
+
+    async fn read_pages(
+        &self,
+        writer: usize,
+        conversation: usize,
+        (mut from, position): (u64, fn(u64) -> Position),
+        limit: u32,
+        is_final: bool,
+    ) -> Result<(), Status> {
         loop {
-            let page = self.pull(writer, conversation, Position::BeforeSeq(before), limit, is_final).await?;
+            let page = self.pull(writer, conversation, position(from), limit, is_final).await?;
             if !page.has_more {
                 return Ok(());
             }
-            before = page.next_seq;
+            from = page.next_seq;
         }
     }
 

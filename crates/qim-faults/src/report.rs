@@ -17,9 +17,9 @@ use crate::schedule::Schedule;
 const TOLD_MAX: usize = 12;
 const READS_TOLD_MAX: usize = 12;
 
-/// What came of one run.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct RunResult {
+/// What was looked at, and what was found.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(crate) struct Findings {
     pub(crate) acknowledged: u64,
     pub(crate) pages: u64,
     pub(crate) lost: u64,
@@ -29,6 +29,13 @@ pub(crate) struct RunResult {
     pub(crate) seq_reused: u64,
     pub(crate) false_gaps: u64,
     pub(crate) stuck: u64,
+}
+
+/// What came of one run.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct RunResult {
+    #[serde(flatten)]
+    pub(crate) findings: Findings,
     pub(crate) recovery_seconds: f64,
     /// How often each kind was inflicted.
     pub(crate) faults: BTreeMap<String, u64>,
@@ -44,15 +51,8 @@ pub(crate) struct Summary {
     /// Runs that told nothing: they could not be started, or were given up.
     pub(crate) broken_runs: u64,
     pub(crate) first_seed: u64,
-    pub(crate) acknowledged: u64,
-    pub(crate) pages: u64,
-    pub(crate) lost: u64,
-    pub(crate) duplicated: u64,
-    pub(crate) resurrected: u64,
-    pub(crate) expired_read: u64,
-    pub(crate) seq_reused: u64,
-    pub(crate) false_gaps: u64,
-    pub(crate) stuck: u64,
+    #[serde(flatten)]
+    pub(crate) findings: Findings,
     pub(crate) worst_recovery_seconds: f64,
     pub(crate) faults: BTreeMap<String, u64>,
     pub(crate) skipped: BTreeMap<String, String>,
@@ -60,22 +60,9 @@ pub(crate) struct Summary {
     pub(crate) seconds: f64,
 }
 
-impl RunResult {
-    pub(crate) fn new(
-        schedule: &Schedule,
-        ledger: &Ledger,
-        violations: &[Violation],
-        recovery: &Recovery,
-        happened: &Happened,
-    ) -> Self {
+impl Findings {
+    fn new(ledger: &Ledger, violations: &[Violation]) -> Self {
         let count = |breach| violations.iter().filter(|violation| violation.breach == breach).count() as u64;
-        let not_inflicted = |fault| happened.not_inflicted.iter().any(|(other, _)| *other == fault);
-        let mut faults = BTreeMap::new();
-        for fault in schedule.faults.iter().filter(|fault| !not_inflicted(**fault)) {
-            *faults.entry(fault.kind.to_string()).or_default() += 1;
-        }
-        let skipped =
-            happened.not_inflicted.iter().map(|(fault, why)| (fault.kind.to_string(), why.clone())).collect();
         Self {
             acknowledged: ledger.messages.values().filter(|sent| sent.acknowledged().next().is_some()).count()
                 as u64,
@@ -87,6 +74,50 @@ impl RunResult {
             seq_reused: count(Breach::SeqReused),
             false_gaps: count(Breach::FalseGap),
             stuck: count(Breach::Stuck),
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.acknowledged += other.acknowledged;
+        self.pages += other.pages;
+        self.lost += other.lost;
+        self.duplicated += other.duplicated;
+        self.resurrected += other.resurrected;
+        self.expired_read += other.expired_read;
+        self.seq_reused += other.seq_reused;
+        self.false_gaps += other.false_gaps;
+        self.stuck += other.stuck;
+    }
+
+    fn are_good(&self) -> bool {
+        self.lost
+            + self.duplicated
+            + self.resurrected
+            + self.expired_read
+            + self.seq_reused
+            + self.false_gaps
+            + self.stuck
+            == 0
+    }
+}
+
+impl RunResult {
+    pub(crate) fn new(
+        schedule: &Schedule,
+        ledger: &Ledger,
+        violations: &[Violation],
+        recovery: &Recovery,
+        happened: &Happened,
+    ) -> Self {
+        let not_inflicted = |fault| happened.not_inflicted.iter().any(|(other, _)| *other == fault);
+        let mut faults = BTreeMap::new();
+        for fault in schedule.faults.iter().filter(|fault| !not_inflicted(**fault)) {
+            *faults.entry(fault.kind.to_string()).or_default() += 1;
+        }
+        let skipped =
+            happened.not_inflicted.iter().map(|(fault, why)| (fault.kind.to_string(), why.clone())).collect();
+        Self {
+            findings: Findings::new(ledger, violations),
             recovery_seconds: rounded(recovery.seconds),
             faults,
             skipped,
@@ -99,14 +130,7 @@ impl RunResult {
     }
 
     pub(crate) fn is_good(&self) -> bool {
-        self.lost
-            + self.duplicated
-            + self.resurrected
-            + self.expired_read
-            + self.seq_reused
-            + self.false_gaps
-            + self.stuck
-            == 0
+        self.findings.are_good()
     }
 }
 
@@ -121,15 +145,7 @@ impl Summary {
         if !result.is_good() {
             self.failed_seeds.push(seed);
         }
-        self.acknowledged += result.acknowledged;
-        self.pages += result.pages;
-        self.lost += result.lost;
-        self.duplicated += result.duplicated;
-        self.resurrected += result.resurrected;
-        self.expired_read += result.expired_read;
-        self.seq_reused += result.seq_reused;
-        self.false_gaps += result.false_gaps;
-        self.stuck += result.stuck;
+        self.findings.add(result.findings);
         self.worst_recovery_seconds = self.worst_recovery_seconds.max(result.recovery_seconds);
         for (kind, count) in result.faults {
             *self.faults.entry(kind).or_default() += count;
