@@ -6,7 +6,7 @@ use qim_core::{ConversationKey, PayloadForm, Record, UnixMillis};
 use qim_store::tiered::{Page, Position, PullError, PullRequest};
 use qim_testkit::ConversationModel;
 
-use crate::faulty_archive::Fault;
+use crate::support::Fault;
 use crate::support::HOUR;
 use crate::world::World;
 

@@ -4,7 +4,6 @@
 //! More of them: scripts/soak.
 
 mod check;
-mod faulty_archive;
 mod indexes;
 mod step;
 #[path = "../support/mod.rs"]

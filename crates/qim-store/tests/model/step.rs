@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use qim_core::{Compression, RetentionClass};
 
-use crate::faulty_archive::Fault;
+use crate::support::Fault;
 use crate::support::{DAY, HOUR, MS, SECOND};
 
 pub(crate) const CONVERSATIONS: usize = 3;

@@ -10,8 +10,8 @@ use qim_store::tiered::{MoveError, TieredCommitError, TieredDraft};
 use qim_store::{ArchiveStore, TieredMessageStore};
 use qim_testkit::{ConversationModel, FaultMode, FaultProxy, ModelCommit, RedisServer};
 
-use crate::faulty_archive::FaultyArchive;
 use crate::step::{BACK_MAX, CONVERSATIONS, Step};
+use crate::support::FaultyArchive;
 use crate::support::*;
 
 /// What the hot tier surely remembers, wherever its record is.

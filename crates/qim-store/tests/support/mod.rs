@@ -1,6 +1,7 @@
 //! What the tests of the two tiers share: a real Redis for each test, and short ways to say what is committed.
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part")]
 
+mod faulty_archive;
 mod tiered;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use qim_store::hot::{Committed, Draft, Fence, GcReport, RedisMessageStore};
 use qim_store::{ArchiveStore, RetentionPolicy, TieredMessageStore};
 use qim_testkit::RedisServer;
 
+pub(crate) use faulty_archive::{Fault, FaultyArchive};
 pub(crate) use tiered::*;
 
 pub(crate) const DAY: Duration = Duration::from_hours(24);

@@ -1,5 +1,6 @@
-//! A real archive that fails when it is told to: before it does anything, or after all is done.
+//! A real archive that counts what is read, and fails when it is told to: before it does anything, or after all is done.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -30,6 +31,7 @@ pub(crate) enum Fault {
 pub(crate) struct FaultyArchive {
     inner: Arc<dyn ArchiveStore>,
     fault: Mutex<Fault>,
+    reads: AtomicUsize,
 }
 
 enum Fate {
@@ -40,7 +42,7 @@ enum Fate {
 
 impl FaultyArchive {
     pub(crate) fn new(inner: Arc<dyn ArchiveStore>) -> Self {
-        Self { inner, fault: Mutex::new(Fault::None) }
+        Self { inner, fault: Mutex::new(Fault::None), reads: AtomicUsize::new(0) }
     }
 
     /// From here on; answers what was so far.
@@ -51,6 +53,11 @@ impl FaultyArchive {
     /// Whether calls do what they are asked and say so.
     pub(crate) fn is_well(&self) -> bool {
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) == Fault::None
+    }
+
+    /// How often it was asked for something.
+    pub(crate) fn reads(&self) -> usize {
+        self.reads.load(Ordering::Relaxed)
     }
 
     fn next(&self) -> Fate {
@@ -70,6 +77,14 @@ impl FaultyArchive {
         }
     }
 
+    async fn read_call<T>(
+        &self,
+        read: impl Future<Output = Result<T, ArchiveError>>,
+    ) -> Result<T, ArchiveError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.call(read).await
+    }
+
     async fn call<T>(&self, act: impl Future<Output = Result<T, ArchiveError>>) -> Result<T, ArchiveError> {
         let lost = || Err(ArchiveError::Unavailable("as told".to_owned()));
         match self.next() {
@@ -83,11 +98,11 @@ impl FaultyArchive {
 #[async_trait]
 impl DictionaryStore for FaultyArchive {
     async fn dictionaries(&self) -> Result<Vec<DictionaryMark>, ArchiveError> {
-        self.call(self.inner.dictionaries()).await
+        self.read_call(self.inner.dictionaries()).await
     }
 
     async fn dictionary(&self, id: u32) -> Result<Option<Bytes>, ArchiveError> {
-        self.call(self.inner.dictionary(id)).await
+        self.read_call(self.inner.dictionary(id)).await
     }
 
     async fn add_dictionary(&self, dictionary: &Dictionary) -> Result<(), ArchiveError> {
@@ -128,7 +143,7 @@ impl ArchiveStore for FaultyArchive {
         range: SeqRange,
         now: UnixMillis,
     ) -> Result<Vec<StoredRow>, ArchiveError> {
-        self.call(self.inner.rows(conversation, range, now)).await
+        self.read_call(self.inner.rows(conversation, range, now)).await
     }
 
     async fn marks_of(
@@ -137,7 +152,7 @@ impl ArchiveStore for FaultyArchive {
         records: &[StoredRecord],
         now: UnixMillis,
     ) -> Result<Vec<RowMark>, ArchiveError> {
-        self.call(self.inner.marks_of(conversation, records, now)).await
+        self.read_call(self.inner.marks_of(conversation, records, now)).await
     }
 
     async fn read(
@@ -148,7 +163,7 @@ impl ArchiveStore for FaultyArchive {
         limit: usize,
         now: UnixMillis,
     ) -> Result<ArchivePage, ArchiveError> {
-        self.call(self.inner.read(conversation, range, direction, limit, now)).await
+        self.read_call(self.inner.read(conversation, range, direction, limit, now)).await
     }
 
     async fn read_settled(
@@ -159,7 +174,7 @@ impl ArchiveStore for FaultyArchive {
         size: (usize, PayloadForm),
         now: UnixMillis,
     ) -> Result<ArchivePage, ArchiveError> {
-        self.call(self.inner.read_settled(conversation, range, direction, size, now)).await
+        self.read_call(self.inner.read_settled(conversation, range, direction, size, now)).await
     }
 
     async fn earliest(
@@ -168,7 +183,7 @@ impl ArchiveStore for FaultyArchive {
         range: SeqRange,
         now: UnixMillis,
     ) -> Result<Option<Earliest>, ArchiveError> {
-        self.call(self.inner.earliest(conversation, range, now)).await
+        self.read_call(self.inner.earliest(conversation, range, now)).await
     }
 
     async fn find_client_ids(
@@ -177,15 +192,15 @@ impl ArchiveStore for FaultyArchive {
         ids: &[ClientIdHash],
         now: UnixMillis,
     ) -> Result<Vec<Option<CommittedId>>, ArchiveError> {
-        self.call(self.inner.find_client_ids(conversation, ids, now)).await
+        self.read_call(self.inner.find_client_ids(conversation, ids, now)).await
     }
 
     async fn high_water(&self, conversation: &ConversationKey) -> Result<u64, ArchiveError> {
-        self.call(self.inner.high_water(conversation)).await
+        self.read_call(self.inner.high_water(conversation)).await
     }
 
     async fn is_empty(&self) -> Result<bool, ArchiveError> {
-        self.call(self.inner.is_empty()).await
+        self.read_call(self.inner.is_empty()).await
     }
 
     async fn note_gap(&self, conversation: &ConversationKey, gap: Gap) -> Result<(), ArchiveError> {
@@ -193,11 +208,11 @@ impl ArchiveStore for FaultyArchive {
     }
 
     async fn gaps(&self, conversation: &ConversationKey) -> Result<Vec<Gap>, ArchiveError> {
-        self.call(self.inner.gaps(conversation)).await
+        self.read_call(self.inner.gaps(conversation)).await
     }
 
     async fn count(&self, conversation: &ConversationKey, now: UnixMillis) -> Result<u64, ArchiveError> {
-        self.call(self.inner.count(conversation, now)).await
+        self.read_call(self.inner.count(conversation, now)).await
     }
 
     async fn maintain(&self, now: UnixMillis) -> Result<MaintenanceReport, ArchiveError> {
