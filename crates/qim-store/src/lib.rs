@@ -1,6 +1,7 @@
 //! The two tiers: the hot tier in Redis ([`RedisMessageStore`]) and the archive tier behind [`ArchiveStore`].
 
 pub mod archive;
+mod conversation_cache;
 pub mod hot;
 pub mod tiered;
 

@@ -1,22 +1,17 @@
-use std::num::NonZeroUsize;
-use std::sync::{Mutex, PoisonError};
-
-use lru::LruCache;
 use qim_core::{ConversationKey, UnixMillis};
 
 use super::TieredMessageStore;
 use crate::archive::{ArchiveError, Earliest, SeqRange};
+use crate::conversation_cache::ConversationCache;
 use crate::hot::{HotError, HotPage, PageStart, SCRIPT_RECORDS_MAX};
 
-/// How many conversations' earliest archived seq is remembered: about 2 MiB.
-pub const EARLIEST_CACHE_ENTRIES: usize = 16_384;
 /// How many further pages are looked through for the first readable hot record before a lower bound has to do.
 const HOT_PAGES_MAX: usize = 64;
 
 /// What the archive answered for a conversation. It stays true: the earliest record is the earliest until its own
 /// date, and below a seq that was searched in vain nothing appears.
 #[derive(Clone, Copy)]
-struct Remembered {
+pub(super) struct Remembered {
     searched_below: u64,
     found: Option<Earliest>,
 }
@@ -33,23 +28,8 @@ impl Remembered {
     }
 }
 
-pub(super) struct EarliestCache(Mutex<LruCache<ConversationKey, Remembered>>);
-
-impl Default for EarliestCache {
-    fn default() -> Self {
-        Self(Mutex::new(LruCache::new(NonZeroUsize::new(EARLIEST_CACHE_ENTRIES).expect("not zero"))))
-    }
-}
-
-impl EarliestCache {
-    fn get(&self, conversation: &ConversationKey) -> Option<Remembered> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(conversation).copied()
-    }
-
-    fn put(&self, conversation: &ConversationKey, remembered: Remembered) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).put(conversation.clone(), remembered);
-    }
-}
+/// The earliest archived seq of conversations: about 2 MiB.
+pub(super) type EarliestCache = ConversationCache<Remembered>;
 
 /// The lowest seq that can be read, as far as it could be found out.
 pub(super) struct EarliestAvailable {

@@ -1,47 +1,29 @@
 //! Gaps, for readers: seqs that were given and whose records are lost. Looked for only where records are missing.
 
-use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use lru::LruCache;
 use qim_core::{ConversationKey, UnixMillis};
 
 use super::TieredMessageStore;
 use super::pull::PullError;
 use super::settle::SettleError;
 use crate::archive::{ArchiveError, Gap};
+use crate::conversation_cache::ConversationCache;
 use crate::hot::{HotPage, Marks, PageStart};
 
-/// How many conversations' gaps are remembered, most of which have none: about 1 MiB.
-const CACHE_ENTRIES: usize = 16_384;
 /// How many gaps are named on one page.
 const GAPS_MAX: usize = 100;
 
 /// The gaps of a conversation when its floor was there. Below a floor none is added.
 #[derive(Clone)]
-struct Remembered {
+pub(super) struct Remembered {
     floor: u64,
     gaps: Arc<[Gap]>,
 }
 
-pub(super) struct GapCache(Mutex<LruCache<ConversationKey, Remembered>>);
-
-impl Default for GapCache {
-    fn default() -> Self {
-        Self(Mutex::new(LruCache::new(NonZeroUsize::new(CACHE_ENTRIES).expect("not zero"))))
-    }
-}
-
-impl GapCache {
-    fn get(&self, conversation: &ConversationKey) -> Option<Remembered> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(conversation).cloned()
-    }
-
-    fn put(&self, conversation: &ConversationKey, remembered: Remembered) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).put(conversation.clone(), remembered);
-    }
-}
+/// The gaps of conversations, most of which have none: about 1 MiB.
+pub(super) type GapCache = ConversationCache<Remembered>;
 
 impl TieredMessageStore {
     /// The gaps within these seqs, the lowest first, as far as a page has room for them. `lost` are seqs at which a place

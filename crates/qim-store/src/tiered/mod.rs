@@ -28,7 +28,6 @@ pub use commit::{TieredCommitError, TieredDraft};
 pub use copy::CopyReport;
 pub use describe::Description;
 pub use dictionaries::{AddDictionaryError, DICTIONARY_MARGIN, DictionaryReport};
-pub use earliest::EARLIEST_CACHE_ENTRIES;
 pub use lineage::{LineageError, LineageReport};
 pub use open::{OpenError, OpenedTiers, TierOptions};
 pub use page::Page;
