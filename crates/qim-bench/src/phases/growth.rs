@@ -5,25 +5,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use async_trait::async_trait;
 use qim_core::{ConversationKey, ShardCount, TenantId};
 use qim_proto::v1::RetentionClass;
 
-use super::{Fill, HOUR_MS, epoch_ms};
+use super::history::{Deployment, Lengths, SETTINGS, grow, rss};
+use super::{HOUR_MS, epoch_ms};
 use crate::bench::Bench;
 use crate::corpus::Corpus;
-use crate::load::{Commits, Load, Work, as_f64, run};
-use crate::progress::watch;
+use crate::load::{Commits, Load, Work, run};
 use crate::report::{Goal, Report};
 use crate::servers::daemon::Daemon;
-use crate::servers::process::rss_mib;
 use crate::servers::redis::Redis;
 use crate::subject::Unary;
 
 /// Of each conversation, so that there are a hundred times as many conversations, too.
 const MESSAGES: usize = 100;
-const TRIMMED: &str = "qim_trimmed_records_total";
 /// Of the huge conversation, in one request.
 const HUGE_BATCH: usize = 500;
 const HUGE: &str = "huge";
@@ -60,32 +58,17 @@ pub(super) async fn measure(bench: &Bench) -> Result<Report> {
     Ok(report)
 }
 
-/// Everything goes all the way: committed, copied, trimmed.
 async fn measure_history(bench: &Bench, report: &mut Report) -> Result<()> {
-    let window = [("QIM_HOT_WINDOW", "1h"), ("QIM_COPY_DELAY", "0s")];
-    let (redis, archive) = (bench.redis()?, bench.sqlite_url());
-    let writer = bench.writer(&redis, &archive, &window)?;
-    let archiver = bench.archiver(&redis, &archive, &window)?;
-    let client = Unary::connect(&writer.url()).await?;
-    let conversations = bench.scale.history / MESSAGES;
-    let mut history = 0;
-    for (index, prefix) in ["short", "long"].into_iter().enumerate() {
-        let conversations = if index == 0 { conversations } else { conversations * (bench.scale.growth - 1) };
-        bench.say(&format!("growth: {} messages", conversations * MESSAGES));
-        Fill::aged(prefix, conversations, MESSAGES, 2 * HOUR_MS).load(bench, &client).await?;
-        history += conversations * MESSAGES;
-        watch(&archiver, TRIMMED, as_f64(history)).await?;
-        tokio::time::sleep(bench.scale.window).await;
-        report.add(SERIES[0][index], "MiB", rss(&writer)?);
-        report.add(SERIES[1][index], "MiB", rss(&archiver)?);
-        report.add(SERIES[2][index], "ms", start_ms(|| bench.writer(&redis, &archive, &window))?);
-        report.add(SERIES[3][index], "ms", start_ms(|| bench.archiver(&redis, &archive, &window))?);
-    }
-    Ok(())
-}
-
-fn rss(daemon: &Daemon) -> Result<f64> {
-    rss_mib(daemon.pid()).context("the daemon runs")
+    let lengths = Lengths { messages: MESSAGES, times: bench.scale.growth };
+    let begin = |messages| bench.say(&format!("growth: {messages} messages"));
+    grow(bench, lengths, begin, |index, Deployment { redis, archive, writer, archiver }| {
+        report.add(SERIES[0][index], "MiB", rss(writer)?);
+        report.add(SERIES[1][index], "MiB", rss(archiver)?);
+        report.add(SERIES[2][index], "ms", start_ms(|| bench.writer(redis, archive, &SETTINGS))?);
+        report.add(SERIES[3][index], "ms", start_ms(|| bench.archiver(redis, archive, &SETTINGS))?);
+        Ok(())
+    })
+    .await
 }
 
 /// Until it is ready; it ends again.

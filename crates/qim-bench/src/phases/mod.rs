@@ -4,6 +4,7 @@ mod archive;
 mod commit;
 mod gc;
 mod growth;
+mod history;
 mod idle;
 mod import;
 mod memory;
