@@ -6,7 +6,7 @@ use qim_store::TieredMessageStore;
 
 use crate::metrics::WriterMetrics;
 
-/// Every so many runs also ask what the archive has by now, which takes a command a shard.
+/// Every so many runs also ask what the archive has by now, which takes a command a shard where anything is kept.
 const ASK_ARCHIVED_EACH: u64 = 4;
 
 /// Finds out whether Redis is as it was left, and puts back what it has lost (ADR 18).

@@ -49,13 +49,6 @@ impl EncodedMessage {
     }
 }
 
-impl Job {
-    /// Of its records.
-    fn bytes(&self) -> usize {
-        self.messages.iter().map(|message| message.record.len()).sum()
-    }
-}
-
 /// Adds messages of one conversation to a call: a batch in `appending.lua`. `spec` is room for it.
 pub(super) fn add_batch<'a>(
     call: &mut Cmd,
@@ -112,6 +105,8 @@ type Reply = Result<Value, HotError>;
 
 struct Waiting {
     job: Job,
+    /// Of its records.
+    bytes: usize,
     answer: oneshot::Sender<Reply>,
 }
 
@@ -125,13 +120,13 @@ struct Queue {
 
 impl Queue {
     fn push(&mut self, waiting: Waiting) {
-        self.bytes += waiting.job.bytes();
+        self.bytes += waiting.bytes;
         self.waiting.push_back(waiting);
     }
 
     fn pop(&mut self) -> Option<Waiting> {
         let waiting = self.waiting.pop_front()?;
-        self.bytes -= waiting.job.bytes();
+        self.bytes -= waiting.bytes;
         Some(waiting)
     }
 
@@ -151,6 +146,7 @@ impl RedisMessageStore {
     pub(super) async fn submit(&self, job: Job) -> Reply {
         let lane = self.lane_of(job.keys.shard);
         let (answer, answered) = oneshot::channel();
+        let bytes = job.messages.iter().map(|message| message.record.len()).sum();
         let starts_a_call = {
             let mut queues = self.group.queues.lock().unwrap_or_else(PoisonError::into_inner);
             let starts_a_call = !queues.contains_key(&lane);
@@ -158,7 +154,7 @@ impl RedisMessageStore {
             if queue.is_full() {
                 return Err(HotError::Unavailable("too many commits wait; nothing was done".into()));
             }
-            queue.push(Waiting { job, answer });
+            queue.push(Waiting { job, bytes, answer });
             starts_a_call
         };
         if starts_a_call {
@@ -223,7 +219,8 @@ impl RedisMessageStore {
     ) -> Result<Vec<Value>, HotError> {
         let now = group.iter().map(|waiting| waiting.job.now).max().unwrap_or_default();
         let script = &self.scripts.commit_messages;
-        let (messages, bytes) = size(group.iter().map(|waiting| &waiting.job));
+        let messages: usize = group.iter().map(|waiting| waiting.job.messages.len()).sum();
+        let bytes: usize = group.iter().map(|waiting| waiting.bytes).sum();
         let mut call = Cmd::with_capacity(6 + 2 * group.len() + messages, bytes + 128 * (group.len() + 1));
         // On a cluster all are of one shard.
         let guard = self.connection.guard(group[0].job.keys.shard);
@@ -242,7 +239,7 @@ impl RedisMessageStore {
     }
 
     fn answer_each(&self, lane: Lane, lineage: &Lineage, group: Vec<Waiting>, replies: Vec<Value>) {
-        for (Waiting { job, answer }, reply) in group.into_iter().zip(replies) {
+        for (Waiting { job, answer, .. }, reply) in group.into_iter().zip(replies) {
             if let Value::Int(first) = reply {
                 // Before anybody is told.
                 self.lineages.acknowledge(lane, lineage, first.unsigned_abs(), job);
@@ -260,9 +257,8 @@ impl GroupCommit {
         let mut group = Vec::new();
         let (mut messages, mut bytes) = (0, 0);
         while let Some(next) = queue.waiting.front() {
-            let (more_messages, more_bytes) = size(std::iter::once(&next.job));
-            messages += more_messages;
-            bytes += more_bytes;
+            messages += next.job.messages.len();
+            bytes += next.bytes;
             if !group.is_empty() && (messages > MESSAGES_MAX || bytes > BYTES_MAX) {
                 break;
             }
@@ -280,9 +276,4 @@ fn answer_all(group: Vec<Waiting>, error: &HotError) {
     for waiting in group {
         let _ = waiting.answer.send(Err(error.clone()));
     }
-}
-
-/// Messages, and bytes of records.
-fn size<'a>(jobs: impl Iterator<Item = &'a Job>) -> (usize, usize) {
-    jobs.fold((0, 0), |(messages, bytes), job| (messages + job.messages.len(), bytes + job.bytes()))
 }

@@ -46,8 +46,8 @@ impl From<SettleError> for LineageError {
 
 impl TieredMessageStore {
     /// Finds out whether Redis is as it was left, and puts back what it has lost of what this writer acknowledged. To be
-    /// called every [`crate::hot::LINEAGE_WATCH_INTERVAL`] by whoever commits. `ask_archived` also asks what the archive
-    /// has by now, so that this need not be remembered any longer.
+    /// called every [`crate::hot::LINEAGE_WATCH_INTERVAL`] by whoever commits. `ask_archived`, where anything is kept for
+    /// it, also asks what the archive has by now, so that this need not be remembered any longer.
     pub async fn watch_lineage(
         &self,
         now: UnixMillis,
@@ -58,7 +58,7 @@ impl TieredMessageStore {
         }
         // On a cluster a part of Redis may be away: the others are looked at all the same.
         let mut errors: Vec<LineageError> = Vec::new();
-        let archived_to = if ask_archived {
+        let archived_to = if ask_archived && self.hot.waits_for_archive() {
             self.hot.archived_to(now).await.map_err(|error| errors.push(error.into())).ok()
         } else {
             None

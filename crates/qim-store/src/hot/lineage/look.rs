@@ -122,6 +122,11 @@ impl RedisMessageStore {
         self.lineages.current(lane).is_some_and(|lineage| self.is_put_back(lane, &lineage))
     }
 
+    /// Whether anything is kept, or was cut short, until the archive has it.
+    pub(crate) fn waits_for_archive(&self) -> bool {
+        self.lineages.lanes().values().any(|known| !known.recent.is_empty() || !known.recent.is_complete())
+    }
+
     /// [`Self::enter_lineage`] of every lane in use, at once: those of a node that is away must not keep the others from
     /// hearing that this writer is alive. Answers the first error. `archived_to`: what was committed before is in the
     /// archive, or was, when Redis was last asked before this call.
