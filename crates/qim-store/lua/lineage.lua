@@ -42,6 +42,14 @@ local function lineage_of_call(key, value)
   return number, doubted_at
 end
 
+-- For scripts that read: a reply where this server has another lineage now. Without a key it does not matter which.
+local function lineage_refusal(key, value)
+  if key then
+    local number, refusal = lineage_of_call(key, value)
+    return not number and refusal or nil
+  end
+end
+
 -- A reply while the lineage is too young for commits.
 local function quarantine(doubted_at)
   local left = doubted_at > 0 and doubted_at + QUARANTINE_MS - server_ms() or 0

@@ -71,6 +71,11 @@ impl RedisMessageStore {
         self.current_lineage(self.lane(conversation)).await
     }
 
+    /// Asks Redis which lineage the conversation is in now.
+    pub(crate) async fn renew_lineage(&self, conversation: &ConversationKey) -> Result<(), HotError> {
+        self.enter_lineage(self.lane(conversation)).await.map(drop)
+    }
+
     /// Whether all that was acknowledged in the conversation's lane is there again.
     pub(crate) fn put_back_state(&self, conversation: &ConversationKey) -> PutBackState {
         self.lineages.state(self.lane(conversation))
