@@ -169,7 +169,7 @@ impl Lineages {
     }
 
     /// Keeps what was acknowledged in this lineage, until it is older than Redis can lose.
-    pub(super) fn acknowledge(&self, lane: Lane, lineage: &Lineage, first: u64, job: super::group::Job) {
+    pub(super) fn acknowledge(&self, lane: Lane, lineage: &Lineage, first: u64, job: &super::group::Job) {
         let mut lanes = self.lanes();
         let known = lanes.entry(lane).or_default();
         if known.put_back_for.as_ref() != Some(&lineage.text) {

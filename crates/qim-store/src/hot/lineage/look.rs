@@ -192,7 +192,6 @@ impl RedisMessageStore {
             let put_back_for = fields.next().and_then(|number| u16::try_from(number).ok()).unwrap_or(0);
             writers.push(Writer { name: read(name)?, put_back_for, seen_at: fields.next().unwrap_or(0) });
         }
-        let mut forgotten = Vec::new();
         let mut lanes = self.lineages.lanes();
         let known = lanes.entry(lane).or_default();
         if known.lineage.as_ref().is_some_and(|before| *before != lineage) {
@@ -202,14 +201,11 @@ impl RedisMessageStore {
             );
             self.kept.forget();
         } else if known.put_back_for.as_ref() == Some(&lineage.text) {
-            forgotten = known.recent.forget(asked_at, archived_to, &self.lineages.limit);
+            known.recent.forget(asked_at, archived_to, &self.lineages.limit);
         }
         known.lineage = Some(lineage.clone());
         known.seen_at = seen_at;
         known.writers = writers;
-        // Giving back the memory of thousands of messages holds up no commit.
-        drop(lanes);
-        drop(forgotten);
         Ok(lineage)
     }
 
