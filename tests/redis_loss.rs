@@ -136,18 +136,32 @@ async fn a_redis_that_lost_its_disk_loses_nothing_of_a_living_writer_with_a_cql_
     assert_eq!(survives(&pair, || pair.redis.restart_empty()).await, 0);
 }
 
+fn lose_redis_and_the_writer(pair: &Pair) {
+    pair.writer.kill9();
+    pair.redis.restart_empty();
+    pair.writer.restart();
+    pair.writer.await_ready(PATIENCE);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deployment_that_loses_all_before_anything_is_archived_gives_no_seq_again() {
+    for archive in ["sqlite", "cql"] {
+        let options = Pair::options().archiver_env("QIM_COPY_DELAY", "1h");
+        let pair = if archive == "cql" { options.archive_url(cql_keyspace()) } else { options }.start();
+        let lost = survives(&pair, || lose_redis_and_the_writer(&pair)).await;
+        assert_eq!(pair.archiver.metrics().get("qim_archived_rows_total"), Some(0.0));
+        assert!(lost > 0, "{archive}: what nobody has any more is named");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_lost_together_with_its_writer_is_named_in_a_gap() {
     let pair = Pair::start();
     let lost = survives(&pair, || {
-        // While neither tier has anything, that a deployment has begun can be known from nowhere.
         eventually(PATIENCE, "the archive has something", || {
             pair.archiver.metrics().get("qim_archived_rows_total") > Some(0.0)
         });
-        pair.writer.kill9();
-        pair.redis.restart_empty();
-        pair.writer.restart();
-        pair.writer.await_ready(PATIENCE);
+        lose_redis_and_the_writer(&pair);
     })
     .await;
     assert!(lost > 0, "nobody can know that nothing is missing");

@@ -344,8 +344,11 @@ pub trait ArchiveStore: DictionaryStore {
     /// below a stored seq; a put that failed may have raised it, too.
     async fn high_water(&self, conversation: &ConversationKey) -> Result<u64, ArchiveError>;
 
-    /// Whether it never had a record of any conversation.
+    /// Whether it never had a record of any conversation, and no deployment ever began on it.
     async fn is_empty(&self) -> Result<bool, ArchiveError>;
+
+    /// Says for ever that a deployment has begun: it is not empty from then on. Repeating it changes nothing.
+    async fn found(&self) -> Result<(), ArchiveError>;
 
     /// Notes for ever that the records of these seqs are lost, and raises the high-water mark to the last of them, so that
     /// they are never given again. Repeating it changes nothing.

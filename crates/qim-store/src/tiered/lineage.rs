@@ -81,8 +81,12 @@ impl TieredMessageStore {
     pub(super) async fn find_out_founding(&self) -> Result<(), TierError> {
         if self.hot.has_no_lineage().await? && self.archive.is_empty().await? {
             self.hot.found().await?;
+            // Before anything is committed: if all of Redis is lost then, this is no new deployment.
+            self.archive.found().await?;
         } else {
             self.hot.set_founding(Founding::No);
+            // Whoever founded it may have been cut off right there.
+            let _ = self.archive.found().await;
         }
         Ok(())
     }

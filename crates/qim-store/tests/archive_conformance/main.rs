@@ -58,6 +58,7 @@ conformance! {
         high_seqs_are_read,
     },
     gaps::{
+        an_archive_on_which_a_deployment_began_is_not_empty,
         gaps_are_kept_in_order_and_raise_the_high_water_mark,
         rows_are_the_very_bytes_that_were_put,
     },

@@ -203,6 +203,10 @@ impl ArchiveStore for FaultyArchive {
         self.read_call(self.inner.is_empty()).await
     }
 
+    async fn found(&self) -> Result<(), ArchiveError> {
+        self.call(self.inner.found()).await
+    }
+
     async fn note_gap(&self, conversation: &ConversationKey, gap: Gap) -> Result<(), ArchiveError> {
         self.call(self.inner.note_gap(conversation, gap)).await
     }

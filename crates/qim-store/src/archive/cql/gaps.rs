@@ -9,6 +9,11 @@ pub(super) async fn is_empty(link: &Link) -> Result<bool, ArchiveError> {
     Ok(link.rows::<(String,)>(&link.statements.any_conversation, ()).await?.is_empty())
 }
 
+/// The mark of a conversation without names, which no real one is.
+pub(super) async fn found(link: &Link) -> Result<(), ArchiveError> {
+    link.write(vec![(&link.statements.raise_high_water, (1_i64, 1_i64, "", ""))]).await
+}
+
 /// The mark first: a gap that is not noted does less harm than a seq that is given again.
 pub(super) async fn note(
     link: &Link,

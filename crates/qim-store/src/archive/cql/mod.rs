@@ -212,6 +212,10 @@ impl ArchiveStore for ScyllaArchive {
         self.within(async { gaps::is_empty(&*self.connector.link().await?).await }).await
     }
 
+    async fn found(&self) -> Result<(), ArchiveError> {
+        self.within(async { gaps::found(&*self.connector.link().await?).await }).await
+    }
+
     async fn note_gap(&self, conversation: &ConversationKey, gap: Gap) -> Result<(), ArchiveError> {
         self.within(async { gaps::note(&*self.connector.link().await?, conversation, gap).await }).await
     }

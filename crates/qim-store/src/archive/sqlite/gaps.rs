@@ -3,13 +3,20 @@ use rusqlite::{Connection, params};
 
 use super::put::insert_conversation;
 use super::queries::conversation_row;
-use super::statements::{INSERT_GAP, RAISE_HIGH_WATER, SELECT_ANY_CONVERSATION, SELECT_GAPS};
+use super::statements::{
+    INSERT_DEPLOYMENT, INSERT_GAP, RAISE_HIGH_WATER, SELECT_ANY_CONVERSATION, SELECT_GAPS,
+};
 use super::writer::Fault;
 use crate::archive::Gap;
 use crate::archive::row::{signed, unsigned};
 
 pub(super) fn is_empty(connection: &Connection) -> rusqlite::Result<bool> {
     Ok(!connection.prepare_cached(SELECT_ANY_CONVERSATION)?.exists([])?)
+}
+
+pub(super) fn found(connection: &Connection) -> Result<(), Fault> {
+    connection.prepare_cached(INSERT_DEPLOYMENT)?.execute([])?;
+    Ok(())
 }
 
 pub(super) fn note(

@@ -208,6 +208,10 @@ impl ArchiveStore for SqliteArchive {
         self.read_by(self.deadline(), gaps::is_empty).await
     }
 
+    async fn found(&self) -> Result<(), ArchiveError> {
+        self.writer.write(self.deadline(), gaps::found).await
+    }
+
     async fn note_gap(&self, conversation: &ConversationKey, gap: Gap) -> Result<(), ArchiveError> {
         let conversation = conversation.clone();
         let note = move |connection: &Connection| gaps::note(connection, &conversation, gap);

@@ -36,6 +36,7 @@ statements! {
     RAISE_DICTIONARY = "raise_dictionary.sql",
     DELETE_DICTIONARY = "delete_dictionary.sql",
     SELECT_ANY_CONVERSATION = "select_any_conversation.sql",
+    INSERT_DEPLOYMENT = "insert_deployment.sql",
     INSERT_GAP = "insert_gap.sql",
     SELECT_GAPS = "select_gaps.sql",
 }

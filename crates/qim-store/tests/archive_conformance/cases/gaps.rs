@@ -23,6 +23,13 @@ pub(crate) async fn gaps_are_kept_in_order_and_raise_the_high_water_mark(subject
     assert!(!store.is_empty().await.unwrap());
 }
 
+pub(crate) async fn an_archive_on_which_a_deployment_began_is_not_empty(subject: Subject) {
+    for _ in 0..2 {
+        subject.store.found().await.unwrap();
+        assert!(!subject.other.is_empty().await.unwrap());
+    }
+}
+
 pub(crate) async fn rows_are_the_very_bytes_that_were_put(subject: Subject) {
     let Subject { store, conversation, now, .. } = &subject;
     let records: Vec<_> = (1..=3).map(|seq| Draft::new(seq, *now).commit(conversation)).collect();
