@@ -36,16 +36,18 @@ pub(crate) struct Violation {
 }
 
 /// What the faults of a run excuse.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Excuses {
     /// How wrong a daemon's clock was at most: what is dated within that much of a read may be on it or not.
     pub(crate) skew_ms: i64,
     /// Redis lost data, and a writer that remembered it was killed: what is named in a gap may be gone.
     pub(crate) gaps: bool,
+    /// When Redis lost data. What nobody had been told of by then may have been seen, and is as if it had never been.
+    pub(crate) losses_ms: Vec<i64>,
 }
 
 /// All breaches that the ledger shows, each once for a message or seq.
-pub(crate) fn check(ledger: &Ledger, excuses: Excuses) -> Vec<Violation> {
+pub(crate) fn check(ledger: &Ledger, excuses: &Excuses) -> Vec<Violation> {
     let conversations: BTreeSet<usize> = ledger
         .messages
         .values()
@@ -80,7 +82,7 @@ pub(crate) fn check(ledger: &Ledger, excuses: Excuses) -> Vec<Violation> {
 struct Check<'a> {
     ledger: &'a Ledger,
     conversation: usize,
-    excuses: Excuses,
+    excuses: &'a Excuses,
     /// In the order in which they were sent.
     reads: Vec<&'a Read>,
     /// Which message stands under a seq, as far as anybody was told.
@@ -89,7 +91,7 @@ struct Check<'a> {
 }
 
 impl<'a> Check<'a> {
-    fn new(ledger: &'a Ledger, conversation: usize, excuses: Excuses) -> Self {
+    fn new(ledger: &'a Ledger, conversation: usize, excuses: &'a Excuses) -> Self {
         let mut reads: Vec<&Read> =
             ledger.reads.iter().filter(|read| read.conversation == conversation).collect();
         reads.sort_by_key(|read| read.sent_ms);
@@ -105,6 +107,19 @@ impl<'a> Check<'a> {
         let (messages, conversation) = (&self.ledger.messages, self.conversation);
         let all = messages.iter().map(|(number, sent)| (*number, sent));
         all.filter(move |(_, sent)| sent.conversation == conversation)
+    }
+
+    /// When Redis first lost data after this read, if it did.
+    fn lost_ms_after(&self, read: &Read) -> Option<i64> {
+        self.excuses.losses_ms.iter().copied().filter(|lost_ms| read.sent_ms < *lost_ms).min()
+    }
+
+    /// How far the conversation goes that a read saw: less than that, where the end was lost before anybody was told of it.
+    fn lasting_end(&self, read: &Read) -> u64 {
+        let Some(lost_ms) = self.lost_ms_after(read) else { return read.last };
+        let acknowledged = self.messages().flat_map(|(_, sent)| sent.acknowledged());
+        let known = acknowledged.filter(|(_, known_ms)| *known_ms < lost_ms).map(|(seq, _)| seq);
+        known.max().unwrap_or(0).min(read.last)
     }
 
     /// Each message has one seq, and each seq one message.
@@ -182,6 +197,10 @@ impl<'a> Check<'a> {
         }
         if seen.body != Some(Body::Own) {
             self.note(Breach::SeqReused, seen.seq, Some(*number), format!("its body is {:?}", seen.body));
+        }
+        let is_undone = |lost_ms| sent.acknowledged().all(|(_, known_ms)| known_ms >= lost_ms);
+        if self.lost_ms_after(read).is_some_and(is_undone) {
+            return;
         }
         if let Some((seq, _)) = sent.acknowledged().next()
             && seq != seen.seq
@@ -267,7 +286,7 @@ impl<'a> Check<'a> {
             if before.is_some_and(|before| read.last < before) {
                 self.note(Breach::FalseGap, read.last, None, format!("the last seq was {before:?} before"));
             }
-            furthest.push((read.done_ms, read.last));
+            furthest.push((read.done_ms, self.lasting_end(read)));
             for gap in &read.gaps {
                 gaps.entry(*gap).or_insert(read.done_ms);
             }

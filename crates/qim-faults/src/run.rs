@@ -37,7 +37,8 @@ pub(crate) async fn run(args: &RunArgs) -> Result<RunResult> {
 
     let skew_ms = if schedule.has(Kind::moves_a_clock) { SKEW_MS } else { 0 };
     let gaps = schedule.has(Kind::loses_data) && schedule.has(Kind::kills_a_writer);
-    let mut violations = check(&clients.ledger(), Excuses { skew_ms, gaps });
+    let mut violations =
+        check(&clients.ledger(), &Excuses { skew_ms, gaps, losses_ms: happened.losses_ms.clone() });
     violations.extend(stuck(&recovery, unread, &set_aside, &happened));
     let result = RunResult::new(&schedule, &clients.ledger(), &violations, &recovery, &happened);
     fleet.end();

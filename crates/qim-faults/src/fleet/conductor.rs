@@ -23,6 +23,8 @@ const TAIL_MS: u64 = 1_000;
 pub(crate) struct Happened {
     /// In the order of time; each with its moment in ms since 1970.
     pub(crate) log: Vec<(i64, String)>,
+    /// When Redis lost data, ms since 1970.
+    pub(crate) losses_ms: Vec<i64>,
     /// Daemons that ended by themselves, and not because what they need at start was away.
     pub(crate) ended: Vec<String>,
     /// Faults that could not be inflicted, and why.
@@ -115,6 +117,9 @@ impl<'a> Stage<'a> {
             Act::Begin(fault) => match self.fleet.inflict(&fault, self.appended) {
                 Ok(()) => {
                     self.log(format!("{} {} begins", fault.kind, fault.instance));
+                    if fault.kind.loses_data() {
+                        self.happened.losses_ms.push(now_ms());
+                    }
                     self.in_force.push(fault);
                 }
                 Err(error) => self.happened.not_inflicted.push((fault, format!("{error:#}"))),
