@@ -16,10 +16,7 @@ fn list_key(conversation: &str) -> String {
     format!("qim:{{{}}}:c:{conversation}", ShardCount::DEFAULT.shard_of(&key))
 }
 
-/// Not so yet: while a node stays away, the client of redis 1.8 hangs for seconds again and again, for the other nodes
-/// as well (crates/qim-store/src/hot/cluster.rs, docs/operations.md).
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "fails: the cluster client hangs while a node stays away"]
 async fn while_one_of_three_nodes_is_down_the_shards_of_the_others_are_served_copied_and_in_service() {
     let cluster = RedisCluster::start(3);
     let fleet = Fleet::start((1, 1), &cluster.url(), &cql_keyspace(), &[]);
