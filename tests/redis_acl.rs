@@ -96,7 +96,13 @@ fn a_cluster_is_used_with_these_rights() {
     let dir = tempfile::tempdir().unwrap();
     let archive = format!("sqlite:{}", dir.path().join("archive.db").display());
     let launch = |launch: Launch| launch.env("QIM_REDIS_URL", &url).env("QIM_ARCHIVE_URL", &archive).start();
-    let (writer, archiver) = (launch(Launch::writer()), launch(Launch::archiver()));
+    // The first thing that a daemon asks for is on its way to another node.
+    let from = cluster.primary_of("qim:deployment");
+    let to = cluster.nodes().iter().find(|node| node.addr() != from.addr()).unwrap();
+    let migration = cluster.migrate_slot_of("qim:deployment", to);
+    let writer = launch(Launch::writer());
+    migration.finish();
+    let archiver = launch(Launch::archiver());
     let file = demo_file(&writer, 200, 1);
     for command in ["import", "verify"] {
         let ended = qim(&writer, &[command, file.to_str().unwrap()]).run(PATIENCE);

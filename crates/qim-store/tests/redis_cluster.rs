@@ -332,6 +332,21 @@ async fn while_a_node_hangs_the_others_answer_each_call_in_time_and_it_is_used_a
 }
 
 #[tokio::test]
+async fn connections_that_broke_are_made_anew_and_no_call_fails_for_it() {
+    let cluster = RedisCluster::start(3);
+    let writer = open(&cluster, 4);
+    let conversations: Vec<_> = (0..6).map(|i| conversation(&format!("c{i}"))).collect();
+    for id in 0..5 {
+        for conv in &conversations {
+            assert_eq!(seqs(&writer.try_commit(conv, &batch(id)).await.unwrap())[0], id * 3 + 1);
+        }
+        for node in cluster.nodes() {
+            node.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_replica_takes_over_from_a_primary_that_hangs_and_that_one_does_no_harm_when_it_goes_on() {
     let cluster = RedisCluster::start_with_replicas(3);
     let writer = open(&cluster, 4);

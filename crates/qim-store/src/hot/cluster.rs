@@ -62,10 +62,13 @@ impl Cluster {
             };
             match Next::after(&error, &node) {
                 Next::Give => return Err(error),
+                // Who found it out waits: most often only a connection broke.
+                Next::Away if tries == 1 => return Err(error),
                 Next::Moved(slot, primary) => self.nodes.moved(slot, primary),
                 Next::Ask(node) => ask = Some(node),
-                Next::Wait if Instant::now() + wait >= deadline => return Err(error),
-                Next::Wait => {
+                // What is left has to be enough for an answer.
+                Next::Wait | Next::Away if Instant::now() + wait * 2 >= deadline => return Err(error),
+                Next::Wait | Next::Away => {
                     sleep(wait).await;
                     wait = (wait * 2).min(WAIT_MAX);
                 }
@@ -76,7 +79,7 @@ impl Cluster {
     /// The replies to a command without a key, of each node that has slots. An error where one of them fails.
     pub(super) async fn request_each(&self, command: &Cmd, deadline: Instant) -> RedisResult<Vec<Value>> {
         self.get_to_know(deadline).await?;
-        let primaries = self.nodes.primaries();
+        let primaries = self.nodes.primaries()?;
         try_join_all(primaries.iter().map(|node| self.send(node, false, command, deadline))).await
     }
 

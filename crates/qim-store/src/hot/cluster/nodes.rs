@@ -20,7 +20,7 @@ use super::super::dialer::Dialer;
 use super::slots::{Address, SlotMap};
 
 /// How long the watch waits before it looks for the first time, and at most.
-const WATCH_WAIT_MIN: Duration = Duration::from_millis(50);
+const WATCH_WAIT_MIN: Duration = Duration::from_millis(20);
 const WATCH_WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// All that is known of a cluster's nodes.
@@ -57,15 +57,18 @@ impl Nodes {
     /// The node that has this slot.
     pub(super) fn primary_of(self: &Arc<Self>, slot: u16) -> RedisResult<Address> {
         let primary = self.state().slots.primary_of(slot).cloned();
-        primary.ok_or_else(|| {
-            self.doubt();
-            RedisError::from((ErrorKind::ClusterConnectionNotFound, "no node is known to have the slot"))
-        })
+        primary.ok_or_else(|| self.nobody_has_it())
     }
 
-    /// All nodes that have slots.
-    pub(super) fn primaries(&self) -> Vec<Address> {
-        self.state().slots.primaries().into_iter().cloned().collect()
+    /// All nodes that have slots; at least one.
+    pub(super) fn primaries(self: &Arc<Self>) -> RedisResult<Vec<Address>> {
+        let primaries: Vec<_> = self.state().slots.primaries().into_iter().cloned().collect();
+        if primaries.is_empty() { Err(self.nobody_has_it()) } else { Ok(primaries) }
+    }
+
+    fn nobody_has_it(self: &Arc<Self>) -> RedisError {
+        self.doubt();
+        (ErrorKind::ClusterConnectionNotFound, "no node is known to have the slot").into()
     }
 
     /// For a call; an error where the node is away.

@@ -13,6 +13,8 @@ pub(super) enum Next {
     Ask(Address),
     /// It passes by itself, and soon: send it once more.
     Wait,
+    /// It was not sent: the node is away.
+    Away,
 }
 
 impl Next {
@@ -35,7 +37,8 @@ impl Next {
                 | ServerErrorKind::ReadOnly,
             )
             | ErrorKind::Io => Self::Wait,
-            // Also for BUSYLOADING, which takes its time.
+            ErrorKind::ClusterConnectionNotFound => Self::Away,
+            // Also LOADING, which takes its time.
             _ => Self::Give,
         }
     }
