@@ -15,7 +15,7 @@
 
 local NUMBERS, TOPPED = 32767, 32768
 -- How long no commit is taken, so that writers that are slower put back what they acknowledged before their seqs are
--- given away. They look every half second (src/hot/lineage.rs).
+-- given away. They look every half second. The same in src/hot/lineage.rs.
 local QUARANTINE_MS = 3000
 
 local function server_ms()
@@ -40,6 +40,14 @@ local function lineage_of_call(key, value)
     return nil, redis.error_reply('LINEAGE this Redis is not as it was left')
   end
   return number, doubted_at
+end
+
+-- For scripts that read: a reply where this server has another lineage now. Without a key it does not matter which.
+local function lineage_refusal(key, value)
+  if key then
+    local number, refusal = lineage_of_call(key, value)
+    return not number and refusal or nil
+  end
 end
 
 -- A reply while the lineage is too young for commits.

@@ -1,15 +1,19 @@
 -- Reads records of one conversation together with its header, so that marks and records belong to one moment.
 --
--- KEYS  1 conversation  2 idle
--- ARGV  1 storage id  2 'after' | 'before' | 'unarchived'  3 seq  4 limit, at most 512  5 now, ms
+-- KEYS  1 conversation  2 idle  3 lineage, where it matters
+-- ARGV  1 storage id  2 'after' | 'before' | 'unarchived'  3 seq  4 limit, at most 512  5 now, ms  6 the lineage
 -- 'after' reads up from seq + 1, 'unarchived' from archived + 1; 'before' the seqs just below seq. Seqs below the floor
 -- are left out, and so is what goes beyond 3 MiB (but never the first). A stub counts for its record: whoever asks reads
 -- the pieces next.
 -- Returns {} where there is no conversation, else
 --   {header, lowest readable seq or 0, seq up to which that was looked for, seq of the first value, {value, ...}, {value, ...}, ...}
--- or {'corrupt', reason}.
+-- or {'corrupt', reason}; an error LINEAGE (lineage.lua) in another lineage.
 local BYTES_MAX, CHUNK, SCAN_MAX = 3145728, 64, 512
 
+local refusal = lineage_refusal(KEYS[3], ARGV[6])
+if refusal then
+  return refusal
+end
 local key = KEYS[1]
 local h, reason = load_header(key, KEYS[2], ARGV[1])
 if reason then

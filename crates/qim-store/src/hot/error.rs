@@ -56,9 +56,14 @@ impl HotError {
 }
 
 impl HotError {
-    /// Commits wait for this.
+    /// Commits wait for this, and where readers would miss something, they do, too.
     pub(crate) fn checking(reason: impl Into<String>) -> Self {
         Self::Checking { reason: reason.into(), retry_after: Duration::from_millis(500) }
+    }
+
+    /// It is not known yet what a conversation has.
+    pub(crate) fn putting_back() -> Self {
+        Self::checking("writers put back what they acknowledged")
     }
 
     /// From the text of an error that a script caught.

@@ -2,8 +2,9 @@
 //! a message does, so the busier it is, the cheaper each commit gets; an idle one is called at once, without a timer.
 //!
 //! Invariants: every job is answered exactly once, whether or not whoever asked still waits; a call holds jobs in the
-//! order in which they came; one call of a lane is under way at a time, with at most [`MESSAGES_MAX`] messages. (A second
-//! one on the wire would keep Redis from waiting, but makes all calls smaller: 10 % fewer commits.)
+//! order in which they came, at most [`MESSAGES_MAX`] messages; one call of a lane is under way at a time, and a second one
+//! only where [`SECOND_CALL_MIN`] messages wait, so that Redis need not wait for the next call. (With few it would only make
+//! all calls smaller: 10 % fewer commits.)
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +22,8 @@ use super::{HotError, RedisMessageStore, SCRIPT_RECORDS_MAX};
 const MESSAGES_MAX: usize = SCRIPT_RECORDS_MAX;
 /// A call with more is split, so that one does not hold up all others.
 const BYTES_MAX: usize = 1024 * 1024;
+/// So many messages are a call of their own while another one is under way.
+const SECOND_CALL_MIN: usize = 128;
 /// What may wait in a lane: minutes of work for Redis. Whoever comes then is told at once, and not after all of it.
 const WAITING_MAX: usize = 65_536;
 const WAITING_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -114,18 +117,33 @@ struct Waiting {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
+    /// That wait.
+    messages: usize,
     /// Of records that wait.
     bytes: usize,
+    /// Tasks that make calls.
+    workers: usize,
 }
 
 impl Queue {
+    /// Whether one more task is to make calls.
+    fn wants_worker(&self) -> bool {
+        match self.workers {
+            0 => true,
+            1 => self.messages >= SECOND_CALL_MIN,
+            _ => false,
+        }
+    }
+
     fn push(&mut self, waiting: Waiting) {
+        self.messages += waiting.job.messages.len();
         self.bytes += waiting.bytes;
         self.waiting.push_back(waiting);
     }
 
     fn pop(&mut self) -> Option<Waiting> {
         let waiting = self.waiting.pop_front()?;
+        self.messages -= waiting.job.messages.len();
         self.bytes -= waiting.bytes;
         Some(waiting)
     }
@@ -149,12 +167,13 @@ impl RedisMessageStore {
         let bytes = job.messages.iter().map(|message| message.record.len()).sum();
         let starts_a_call = {
             let mut queues = self.group.queues.lock().unwrap_or_else(PoisonError::into_inner);
-            let starts_a_call = !queues.contains_key(&lane);
             let queue = queues.entry(lane).or_default();
             if queue.is_full() {
                 return Err(HotError::Unavailable("too many commits wait; nothing was done".into()));
             }
             queue.push(Waiting { job, bytes, answer });
+            let starts_a_call = queue.wants_worker();
+            queue.workers += usize::from(starts_a_call);
             starts_a_call
         };
         if starts_a_call {
@@ -164,7 +183,7 @@ impl RedisMessageStore {
         answered.await.unwrap_or_else(|_| Err(HotError::Unavailable("the commit was abandoned".into())))
     }
 
-    /// Calls until nothing waits in the lane.
+    /// Calls until nothing waits in the lane, or too little where another task calls, too.
     async fn work(self, lane: Lane) {
         while let Some(group) = self.group.next(lane) {
             self.commit_group(lane, group).await;
@@ -242,7 +261,7 @@ impl RedisMessageStore {
         for (Waiting { job, answer, .. }, reply) in group.into_iter().zip(replies) {
             if let Value::Int(first) = reply {
                 // Before anybody is told.
-                self.lineages.acknowledge(lane, lineage, first.unsigned_abs(), job);
+                self.lineages.acknowledge(lane, lineage, first.unsigned_abs(), &job);
             }
             // Nobody may wait any longer: then there is nobody to tell.
             let _ = answer.send(Ok(reply));
@@ -254,6 +273,10 @@ impl GroupCommit {
     fn next(&self, lane: Lane) -> Option<Vec<Waiting>> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let queue = queues.get_mut(&lane).expect("a queue is there while a call is");
+        queue.workers -= 1;
+        if !queue.wants_worker() {
+            return None;
+        }
         let mut group = Vec::new();
         let (mut messages, mut bytes) = (0, 0);
         while let Some(next) = queue.waiting.front() {
@@ -268,6 +291,7 @@ impl GroupCommit {
             queues.remove(&lane);
             return None;
         }
+        queue.workers += 1;
         Some(group)
     }
 }

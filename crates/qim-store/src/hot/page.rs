@@ -2,8 +2,10 @@ use qim_core::{ConversationKey, UnixMillis, stub};
 use redis::Value;
 
 use super::commit::read;
+use super::keys::ShardKeys;
 use super::layout::Header;
-use super::lineage::CheckedIn;
+use super::lineage::{CheckedIn, Lineage};
+use super::script::ScriptCall;
 use super::{HotError, HotValue, Marks, RedisMessageStore, corrupt};
 
 /// Above every seq.
@@ -76,7 +78,8 @@ impl RawPage {
 }
 
 impl RedisMessageStore {
-    /// Reads up to `limit` (at most 512) places of a conversation and its marks, as they were at one moment.
+    /// Reads up to `limit` (at most 512) places of a conversation and its marks, as they were at one moment. Shows whatever
+    /// Redis has, also where it has just lost data.
     pub async fn read_page(
         &self,
         conversation: &ConversationKey,
@@ -84,9 +87,33 @@ impl RedisMessageStore {
         limit: usize,
         now: UnixMillis,
     ) -> Result<HotPage, HotError> {
+        self.read_whole(conversation, None, start, limit, now).await
+    }
+
+    /// As [`Self::read_page`], in this lineage: an error where it ended, so that a conversation that Redis lost is not taken
+    /// for one that never was.
+    pub(crate) async fn read_page_in(
+        &self,
+        lineage: &Lineage,
+        conversation: &ConversationKey,
+        start: PageStart,
+        limit: usize,
+        now: UnixMillis,
+    ) -> Result<HotPage, HotError> {
+        self.read_whole(conversation, Some(lineage), start, limit, now).await
+    }
+
+    async fn read_whole(
+        &self,
+        conversation: &ConversationKey,
+        lineage: Option<&Lineage>,
+        start: PageStart,
+        limit: usize,
+        now: UnixMillis,
+    ) -> Result<HotPage, HotError> {
         for _ in 0..ATTEMPTS_MAX {
             let RawPage { marks, first_readable, looked_to, checked_in, first, values } =
-                self.read_raw(conversation, start, limit, now).await?;
+                self.read_raw(conversation, lineage, start, limit, now).await?;
             if let Some(values) = self.complete(conversation, first, values).await? {
                 return Ok(HotPage { marks, first_readable, looked_to, values, checked_in });
             }
@@ -94,10 +121,11 @@ impl RedisMessageStore {
         Err(HotError::Unavailable("records are removed faster than they can be read".into()))
     }
 
-    /// As [`Self::read_page`]; the pieces of large records are not read.
+    /// As [`Self::read_page_in`], where a lineage is given; the pieces of large records are not read.
     pub(super) async fn read_raw(
         &self,
         conversation: &ConversationKey,
+        lineage: Option<&Lineage>,
         start: PageStart,
         limit: usize,
         now: UnixMillis,
@@ -110,7 +138,7 @@ impl RedisMessageStore {
         let newest = matches!(start, PageStart::Before(seq) if seq >= SEQ_MAX);
         if newest
             && limit <= DIRECT_LIMIT_MAX
-            && let Some(page) = self.read_newest(conversation, limit, now).await?
+            && let Some(page) = self.read_newest(conversation, lineage, limit, now).await?
         {
             return Ok(page);
         }
@@ -120,6 +148,7 @@ impl RedisMessageStore {
         let keys = self.keys(conversation);
         call.key(keys.records()).key(keys.shard.idle());
         call.arg(&keys.id).arg(mode).arg(seq).arg(limit).arg(now.get());
+        self.only_in(lineage, &mut call, keys.shard);
         let reply: Vec<Value> = self.connection.script(&call).await?;
         parse_page(conversation, reply)
     }
@@ -130,6 +159,7 @@ impl RedisMessageStore {
     async fn read_newest(
         &self,
         conversation: &ConversationKey,
+        lineage: Option<&Lineage>,
         limit: usize,
         now: UnixMillis,
     ) -> Result<Option<RawPage>, HotError> {
@@ -139,7 +169,11 @@ impl RedisMessageStore {
         range.arg(&records).arg(-1 - limit.cast_signed()).arg(-1);
         let mut call = self.scripts.resting.call();
         call.key(&records).key(keys.shard.idle()).arg(&keys.id);
-        let (values, resting) = match self.connection.command_and_script(range, &call).await {
+        self.only_in(lineage, &mut call, keys.shard);
+        let replies = self.connection.command_and_script(range, &call).await;
+        let replies =
+            replies.and_then(|(values, resting)| Ok((values.extract_error()?, resting.extract_error()?)));
+        let (values, resting) = match replies {
             Err(HotError::Refused(_)) => return Ok(None),
             replies => replies?,
         };
@@ -168,8 +202,15 @@ impl RedisMessageStore {
         }))
     }
 
+    /// Makes a call that reads one in this lineage only, where one is given.
+    fn only_in(&self, lineage: Option<&Lineage>, call: &mut ScriptCall<'_>, shard: ShardKeys) {
+        if let Some(lineage) = lineage {
+            call.key(self.lane_of(shard).lineage()).arg(&*lineage.text);
+        }
+    }
+
     /// The lowest place in this tier whose record was created at or after `time` (collected ones count too), and the
-    /// marks; `last + 1` when there is none.
+    /// marks; `last + 1` when there is none. An error where the lineage ended that this store has seen last.
     pub async fn seek_time(
         &self,
         conversation: &ConversationKey,
@@ -178,6 +219,7 @@ impl RedisMessageStore {
         let mut call = self.scripts.seek_time.call();
         let keys = self.keys(conversation);
         call.key(keys.records()).key(keys.shard.idle()).arg(&keys.id).arg(time.get());
+        self.only_in(Some(&self.lineage(conversation).await?), &mut call, keys.shard);
         let reply: Vec<Value> = self.connection.script(&call).await?;
         if reply.is_empty() {
             return Ok((Marks::NEW, 1));

@@ -1,13 +1,15 @@
 //! What was acknowledged lately, as it was stored: what a writer puts back where Redis lost it.
 
+mod block;
+
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use qim_core::UnixMillis;
 
 use super::group::Job;
+use block::Block;
 
 /// How long what was acknowledged is kept at least, whether or not the archive has it: many times what an append-only file
 /// (1 s, or 2) or a replica that keeps up can be behind.
@@ -16,8 +18,6 @@ const AGE_MIN: Duration = Duration::from_secs(10);
 const SKEW: Duration = Duration::from_secs(10);
 /// `QIM_RECENT_BYTES_MAX` where nobody says otherwise.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
-/// What a message takes besides its record.
-const MESSAGE_BYTES: usize = 128;
 
 /// How much all lanes together keep.
 pub(super) struct RecentLimit {
@@ -52,20 +52,10 @@ impl RecentLimit {
     }
 }
 
-/// Messages of one conversation that were acknowledged together.
-#[derive(Clone)]
-pub(super) struct Acknowledged {
-    at: Instant,
-    bytes: usize,
-    /// The seq of the first of them.
-    pub(super) first: u64,
-    pub(super) job: Arc<Job>,
-}
-
-/// Those of one lane, in the order of their acknowledgement: all that the archive may not have, as far as there is room.
+/// What one lane acknowledged, in that order: all that the archive may not have, as far as there is room.
 #[derive(Default)]
 pub(super) struct Recent {
-    acknowledged: VecDeque<Acknowledged>,
+    blocks: VecDeque<Block>,
     /// The archive has what was acknowledged before.
     archived_to: UnixMillis,
     /// When the last one was acknowledged that was let go for want of room.
@@ -74,7 +64,7 @@ pub(super) struct Recent {
 
 impl Recent {
     pub(super) fn is_empty(&self) -> bool {
-        self.acknowledged.is_empty()
+        self.blocks.is_empty()
     }
 
     /// Whether all is there that the archive may not have.
@@ -83,53 +73,51 @@ impl Recent {
     }
 
     /// Keeps what has just been acknowledged.
-    pub(super) fn push(&mut self, first: u64, job: Job, limit: &RecentLimit) {
-        let bytes = job.messages.iter().map(|message| message.record.len() + MESSAGE_BYTES).sum();
-        limit.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.acknowledged.push_back(Acknowledged { at: Instant::now(), bytes, first, job: Arc::new(job) });
+    pub(super) fn push(&mut self, first: u64, job: &Job, limit: &RecentLimit) {
+        if self.blocks.back().is_none_or(Block::is_full) {
+            self.blocks.back_mut().into_iter().for_each(Block::close);
+            self.blocks.push_back(Block::new());
+        }
+        let block = self.blocks.back_mut().expect("one was there or was added");
+        let before = block.bytes();
+        block.push(first, job);
+        limit.bytes.fetch_add(block.bytes() - before, Ordering::Relaxed);
         while limit.is_exceeded()
             && let Some(oldest) = self.pop(limit)
         {
-            self.cut_at = self.cut_at.max(Some(oldest.job.now));
+            self.cut_at = self.cut_at.max(Some(oldest.now));
             if oldest.at.elapsed() < AGE_MIN {
-                limit.cut_short.fetch_add(oldest.job.messages.len() as u64, Ordering::Relaxed);
+                limit.cut_short.fetch_add(oldest.messages(), Ordering::Relaxed);
             }
         }
     }
 
-    /// Lets go, to whoever asks, what was old enough at `seen`, when Redis was seen to be as it was left, and is in the
-    /// archive, which has all that was committed before `archived_to`.
-    pub(super) fn forget(
-        &mut self,
-        seen: Instant,
-        archived_to: Option<UnixMillis>,
-        limit: &RecentLimit,
-    ) -> Vec<Acknowledged> {
+    /// Lets go what was old enough at `seen`, when Redis was seen to be as it was left, and is in the archive, which has all
+    /// that was committed before `archived_to`.
+    pub(super) fn forget(&mut self, seen: Instant, archived_to: Option<UnixMillis>, limit: &RecentLimit) {
         self.archived_to = self.archived_to.max(archived_to.unwrap_or_default());
         let is_archived = |at: UnixMillis| at + SKEW < self.archived_to;
         self.cut_at = self.cut_at.filter(|at| !is_archived(*at));
         let archived_to = self.archived_to;
-        let is_old = |one: &Acknowledged| one.at + AGE_MIN < seen && one.job.now + SKEW < archived_to;
-        let mut forgotten = Vec::new();
-        while self.acknowledged.front().is_some_and(is_old) {
-            forgotten.extend(self.pop(limit));
+        let is_old = |block: &Block| block.at + AGE_MIN < seen && block.now + SKEW < archived_to;
+        while self.blocks.front().is_some_and(is_old) {
+            self.pop(limit);
         }
-        forgotten
     }
 
-    fn pop(&mut self, limit: &RecentLimit) -> Option<Acknowledged> {
-        let oldest = self.acknowledged.pop_front()?;
-        limit.bytes.fetch_sub(oldest.bytes, Ordering::Relaxed);
+    fn pop(&mut self, limit: &RecentLimit) -> Option<Block> {
+        let oldest = self.blocks.pop_front()?;
+        limit.bytes.fetch_sub(oldest.bytes(), Ordering::Relaxed);
         Some(oldest)
     }
 
     /// All of it counts as acknowledged now.
     pub(super) fn renew(&mut self) {
-        self.acknowledged.iter_mut().for_each(|acknowledged| acknowledged.at = Instant::now());
+        self.blocks.iter_mut().for_each(|block| block.at = Instant::now());
     }
 
-    /// All of it; the messages are shared.
-    pub(super) fn to_vec(&self) -> Vec<Acknowledged> {
-        self.acknowledged.iter().cloned().collect()
+    /// All of it, each job with the seq of its first message.
+    pub(super) fn jobs(&self) -> impl Iterator<Item = (u64, Job)> {
+        self.blocks.iter().flat_map(Block::jobs)
     }
 }

@@ -1,7 +1,6 @@
 //! Puts back what was acknowledged and Redis has not got any more, under the same seqs.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -58,13 +57,13 @@ pub(crate) enum Filling {
 /// What was acknowledged of one conversation, ascending.
 struct Backlog {
     keys: ConversationKeys,
-    runs: VecDeque<(u64, Arc<Job>)>,
+    runs: VecDeque<(u64, Job)>,
 }
 
 /// Consecutive places of a conversation, as many as go in one call.
 struct Batch {
     first: u64,
-    jobs: Vec<Arc<Job>>,
+    jobs: Vec<Job>,
 }
 
 impl Batch {
@@ -147,11 +146,11 @@ impl RedisMessageStore {
     /// By storage id; what was acknowledged first comes first.
     fn backlogs(&self, lane: Lane) -> BTreeMap<String, Backlog> {
         let mut backlogs: BTreeMap<String, Backlog> = BTreeMap::new();
-        for acknowledged in self.lineages.with_recent(lane, |recent| recent.to_vec()) {
-            let keys = acknowledged.job.keys.clone();
+        for (first, job) in self.lineages.with_recent(lane, |recent| recent.jobs().collect::<Vec<_>>()) {
+            let keys = job.keys.clone();
             let backlog =
                 backlogs.entry(keys.id.clone()).or_insert_with(|| Backlog { keys, runs: VecDeque::new() });
-            backlog.runs.push_back((acknowledged.first, acknowledged.job));
+            backlog.runs.push_back((first, job));
         }
         for backlog in backlogs.values_mut() {
             backlog.runs.make_contiguous().sort_by_key(|(first, _)| *first);

@@ -52,6 +52,7 @@ impl Scripts {
         let in_lineage = |flags: &str, act: &str| script(flags, &[APPENDING, LINEAGE, act].join("\n"));
         let shrinks = |act: &str| script(ALSO_AT_THE_MEMORY_LIMIT, act);
         let reads = |act: &str| script(READS_ONLY, act);
+        let reads_in_lineage = |act: &str| reads(&[LINEAGE, act].join("\n"));
         Self {
             commit_messages: in_lineage(GROWS, include_str!("../../lua/commit_messages.lua")),
             enter_lineage: in_lineage(ALSO_AT_THE_MEMORY_LIMIT, include_str!("../../lua/enter_lineage.lua")),
@@ -70,12 +71,12 @@ impl Scripts {
                 &[REMOVING, include_str!("../../lua/vacate_conversation.lua")].join("\n"),
             ),
             find_committed: reads(include_str!("../../lua/find_committed.lua")),
-            read_page: reads(include_str!("../../lua/read_page.lua")),
+            read_page: reads_in_lineage(include_str!("../../lua/read_page.lua")),
             // Each newest page calls it: the rest of the prelude takes longer than it does.
             resting: Script::new(
-                [READS_ONLY, LINEAR_HASHING, IDLE, include_str!("../../lua/resting.lua")].join("\n"),
+                [READS_ONLY, LINEAR_HASHING, IDLE, LINEAGE, include_str!("../../lua/resting.lua")].join("\n"),
             ),
-            seek_time: reads(include_str!("../../lua/seek_time.lua")),
+            seek_time: reads_in_lineage(include_str!("../../lua/seek_time.lua")),
             shard_stats: reads(include_str!("../../lua/shard_stats.lua")),
             mark_archived: shrinks(include_str!("../../lua/mark_archived.lua")),
             trim_hot_history: shrinks(&[REMOVING, include_str!("../../lua/trim_hot_history.lua")].join("\n")),

@@ -2,8 +2,7 @@ use std::time::Duration;
 
 use qim_core::{ClientIdHash, ConversationKey, Message, UnixMillis, body_digest};
 
-use super::TieredMessageStore;
-use super::settle::SettleError;
+use super::{TierError, TieredMessageStore};
 use crate::archive::{ArchiveError, CommittedId};
 use crate::hot::{CommitError, Committed, Dates, Draft, HotError};
 
@@ -42,11 +41,11 @@ pub enum TieredCommitError {
     Archive(#[from] ArchiveError),
 }
 
-impl From<SettleError> for TieredCommitError {
-    fn from(error: SettleError) -> Self {
+impl From<TierError> for TieredCommitError {
+    fn from(error: TierError) -> Self {
         match error {
-            SettleError::Hot(error) => Self::Hot(error),
-            SettleError::Archive(error) => Self::Archive(error),
+            TierError::Hot(error) => Self::Hot(error),
+            TierError::Archive(error) => Self::Archive(error),
         }
     }
 }

@@ -1,6 +1,6 @@
 use qim_core::{ConversationKey, UnixMillis};
 
-use super::{PullError, TieredMessageStore};
+use super::{TierError, TieredMessageStore};
 use crate::archive::Gap;
 use crate::hot::{HotError, Marks, PageStart};
 
@@ -24,19 +24,30 @@ pub struct Description {
 }
 
 impl TieredMessageStore {
-    /// Marks, counts and tiers of a conversation. Counting in the archive takes time in proportion to the answer.
+    /// Marks, counts and tiers of a conversation. Counting in the archive takes time in proportion to the answer. The archive
+    /// has to be there only where Redis may have lost all of the conversation.
     pub async fn describe(
         &self,
         conversation: &ConversationKey,
         now: UnixMillis,
-    ) -> Result<Description, HotError> {
+    ) -> Result<Description, TierError> {
+        match self.try_describe(conversation, now).await {
+            Err(TierError::Hot(HotError::LineageEnded)) => {
+                self.hot.renew_lineage(conversation).await?;
+                self.try_describe(conversation, now).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn try_describe(
+        &self,
+        conversation: &ConversationKey,
+        now: UnixMillis,
+    ) -> Result<Description, TierError> {
         let start = (PageStart::After(u64::MAX), 0);
         let page = self.hot_page(conversation, start.0, start.1, now).await?;
-        let page = match self.settled_page(conversation, page.clone(), start, now).await {
-            Err(PullError::Hot(error)) => return Err(error),
-            Err(PullError::Archive(_) | PullError::OutOfRange { .. }) => page,
-            Ok(settled) => settled,
-        };
+        let page = self.settled_page(conversation, page, start, now).await?;
         let earliest = self.earliest_available(conversation, &page, now).await?;
         Ok(Description {
             marks: page.marks,

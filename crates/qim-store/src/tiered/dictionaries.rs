@@ -91,7 +91,8 @@ impl TieredMessageStore {
         Ok(false)
     }
 
-    /// A page of the hot tier whose payloads can be opened, where their dictionaries can be had at all.
+    /// A page of the hot tier for readers: of a Redis that is as it was left (ADR 18), and with payloads that can be opened,
+    /// where their dictionaries can be had at all.
     pub(super) async fn hot_page(
         &self,
         conversation: &ConversationKey,
@@ -99,7 +100,8 @@ impl TieredMessageStore {
         limit: usize,
         now: UnixMillis,
     ) -> Result<HotPage, HotError> {
-        let page = self.hot.read_page(conversation, start, limit, now).await?;
+        let lineage = self.hot.lineage(conversation).await?;
+        let page = self.hot.read_page_in(&lineage, conversation, start, limit, now).await?;
         let needed = |value: &HotValue| value.readable(now)?.dictionary();
         for id in page.values.iter().filter_map(needed).collect::<BTreeSet<_>>() {
             self.learn_dictionary(id).await?;

@@ -91,10 +91,8 @@ impl TieredMessageStore {
             if looked_to >= page.marks.last {
                 break;
             }
-            let next = self
-                .hot
-                .read_page(conversation, PageStart::After(looked_to), SCRIPT_RECORDS_MAX, now)
-                .await?;
+            let next =
+                self.hot_page(conversation, PageStart::After(looked_to), SCRIPT_RECORDS_MAX, now).await?;
             if let Some(value) = next.values.iter().find(|value| value.readable(now).is_some()) {
                 return Ok(value.seq());
             }

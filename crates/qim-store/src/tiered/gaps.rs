@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use qim_core::{ConversationKey, UnixMillis};
 
-use super::TieredMessageStore;
-use super::pull::PullError;
-use super::settle::SettleError;
+use super::{TierError, TieredMessageStore};
 use crate::archive::{ArchiveError, Gap};
 use crate::conversation_cache::ConversationCache;
-use crate::hot::{HotPage, Marks, PageStart};
+use crate::hot::{HotError, HotPage, Marks, PageStart, PutBackState};
 
 /// How many gaps are named on one page.
 const GAPS_MAX: usize = 100;
@@ -51,17 +49,21 @@ impl TieredMessageStore {
     }
 
     /// The page of a conversation that was not settled since Redis may have lost data: settles it where that can be done
-    /// now. Else what the archive has must be shown at least where Redis knows nothing.
+    /// now. Else what the archive has must be shown at least where Redis knows nothing. An error while writers put back what
+    /// they acknowledged: it may belong on the page.
     pub(super) async fn settled_page(
         &self,
         conversation: &ConversationKey,
         page: HotPage,
         (start, limit): (PageStart, usize),
         now: UnixMillis,
-    ) -> Result<HotPage, PullError> {
-        let Ok(lineage) = self.hot.lineage(conversation).await else { return Ok(page) };
+    ) -> Result<HotPage, TierError> {
+        let lineage = self.hot.lineage(conversation).await?;
         if page.checked_in.is_settled_in(&lineage) {
             return Ok(page);
+        }
+        if self.hot.put_back_state(conversation) == PutBackState::Underway {
+            return Err(HotError::putting_back().into());
         }
         let mut high_water = 0;
         if page.marks.last == 0 {
@@ -72,7 +74,7 @@ impl TieredMessageStore {
         }
         match self.settle(conversation, now).await {
             Ok(()) => Ok(self.hot_page(conversation, start, limit, now).await?),
-            Err(SettleError::Hot(_) | SettleError::Archive(_)) if page.marks.last > 0 => Ok(page),
+            Err(_) if page.marks.last > 0 => Ok(page),
             Err(_) => Ok(HotPage::of_marks(Marks {
                 last: high_water,
                 floor: high_water + 1,

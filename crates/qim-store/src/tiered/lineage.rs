@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use qim_core::UnixMillis;
 
-use super::TieredMessageStore;
-use super::settle::SettleError;
-use crate::archive::{ArchiveError, Gap};
-use crate::hot::{Founding, Hole, HotError, Lineage, PageStart, PutBack, Settle, Settled};
+use super::{TierError, TieredMessageStore};
+use crate::archive::Gap;
+use crate::hot::{Founding, Hole, Lineage, PageStart, PutBack, Settle, Settled};
 
 /// Other writers have this long to put back what comes before: they look every half second, and no commit is taken for
 /// longer (`QUARANTINE_MS` in `lineage.lua`).
@@ -24,46 +23,26 @@ pub struct LineageReport {
     pub more: bool,
 }
 
-/// Why a look failed. Looking again is harmless.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum LineageError {
-    /// The hot tier failed.
-    #[error(transparent)]
-    Hot(#[from] HotError),
-    /// The archive failed, which has to be asked.
-    #[error(transparent)]
-    Archive(#[from] ArchiveError),
-}
-
-impl From<SettleError> for LineageError {
-    fn from(error: SettleError) -> Self {
-        match error {
-            SettleError::Hot(error) => Self::Hot(error),
-            SettleError::Archive(error) => Self::Archive(error),
-        }
-    }
-}
-
 impl TieredMessageStore {
     /// Finds out whether Redis is as it was left, and puts back what it has lost of what this writer acknowledged. To be
     /// called every [`crate::hot::LINEAGE_WATCH_INTERVAL`] by whoever commits. `ask_archived`, where anything is kept for
-    /// it, also asks what the archive has by now, so that this need not be remembered any longer.
+    /// it, also asks what the archive has by now, so that this need not be remembered any longer. Looking again is harmless.
     pub async fn watch_lineage(
         &self,
         now: UnixMillis,
         ask_archived: bool,
-    ) -> Result<LineageReport, LineageError> {
+    ) -> Result<LineageReport, TierError> {
         if self.hot.founding() == Founding::NotKnown {
             self.find_out_founding().await?;
         }
         // On a cluster a part of Redis may be away: the others are looked at all the same.
-        let mut errors: Vec<LineageError> = Vec::new();
+        let mut errors: Vec<TierError> = Vec::new();
         let archived_to = if ask_archived && self.hot.waits_for_archive() {
             self.hot.archived_to(now).await.map_err(|error| errors.push(error.into())).ok()
         } else {
             None
         };
-        errors.extend(self.hot.watch_lineages(archived_to).await.err().map(LineageError::from));
+        errors.extend(self.hot.watch_lineages(archived_to).await.err().map(TierError::from));
         let mut report = LineageReport::default();
         for result in self.hot.put_back_all().await {
             match result {
@@ -83,7 +62,7 @@ impl TieredMessageStore {
         put_back: &PutBack,
         report: &mut LineageReport,
         now: UnixMillis,
-    ) -> Result<(), LineageError> {
+    ) -> Result<(), TierError> {
         report.restored += put_back.restored;
         report.more |= !put_back.holes.is_empty();
         self.hot.losses().restored(put_back.restored);
@@ -99,7 +78,7 @@ impl TieredMessageStore {
     }
 
     /// A Redis without a lineage is a new deployment where the archive has nothing either.
-    pub(super) async fn find_out_founding(&self) -> Result<(), LineageError> {
+    pub(super) async fn find_out_founding(&self) -> Result<(), TierError> {
         if self.hot.has_no_lineage().await? && self.archive.is_empty().await? {
             self.hot.found().await?;
         } else {
@@ -117,7 +96,7 @@ impl TieredMessageStore {
     }
 
     /// Closes the hole before what is to be put back next: with what the archive has; what it has not is lost.
-    async fn bridge(&self, hole: &Hole, lineage: &Lineage, now: UnixMillis) -> Result<(), LineageError> {
+    async fn bridge(&self, hole: &Hole, lineage: &Lineage, now: UnixMillis) -> Result<(), TierError> {
         let Hole { conversation, last, seq, .. } = hole;
         let known = self.archive.high_water(conversation).await?.max(*last);
         if known + 1 < *seq {

@@ -28,7 +28,7 @@ pub use commit::{TieredCommitError, TieredDraft};
 pub use copy::CopyReport;
 pub use describe::Description;
 pub use dictionaries::{AddDictionaryError, DICTIONARY_MARGIN, DictionaryReport};
-pub use lineage::{LineageError, LineageReport};
+pub use lineage::LineageReport;
 pub use open::{OpenError, OpenedTiers, TierOptions};
 pub use page::Page;
 pub use pull::{Position, PullError, PullRequest};
@@ -37,6 +37,17 @@ pub use trim::TrimReport;
 use earliest::EarliestCache;
 use gaps::GapCache;
 use room::Room;
+
+/// A tier failed that has to be asked.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum TierError {
+    /// The hot tier failed, or is being checked.
+    #[error(transparent)]
+    Hot(#[from] HotError),
+    /// The archive failed.
+    #[error(transparent)]
+    Archive(#[from] crate::archive::ArchiveError),
+}
 
 /// Why a conversation was not copied or trimmed.
 #[derive(Debug, Clone, thiserror::Error)]

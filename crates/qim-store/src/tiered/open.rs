@@ -5,7 +5,7 @@ use qim_core::{
     ShardCount,
 };
 
-use super::{LineageError, TieredMessageStore};
+use super::{TierError, TieredMessageStore};
 use crate::archive::{self, ArchiveError, ArchiveOptions};
 use crate::hot::{DeploymentError, Founding, RedisMessageStore};
 
@@ -95,8 +95,8 @@ impl TieredMessageStore {
         match store.find_out_founding().await {
             Ok(()) => {}
             // Commits wait until it can be asked.
-            Err(LineageError::Archive(_)) => store.hot.set_founding(Founding::NotKnown),
-            Err(LineageError::Hot(error)) => return Err(hot_error(error.into())),
+            Err(TierError::Archive(_)) => store.hot.set_founding(Founding::NotKnown),
+            Err(TierError::Hot(error)) => return Err(hot_error(error.into())),
         }
         Ok(OpenedTiers { store, warnings, archive_unavailable })
     }

@@ -2,9 +2,9 @@ use std::ops::RangeInclusive;
 
 use qim_core::{ConversationKey, PayloadForm, UnixMillis};
 
-use super::TieredMessageStore;
 use super::earliest::EarliestAvailable;
 use super::page::{FilledPage, Page, PageFill};
+use super::{TierError, TieredMessageStore};
 use crate::archive::{ArchiveError, ArchivePage, DamagedRow, Direction, SeqRange};
 use crate::hot::{HotError, HotPage, HotValue, Marks, PageStart};
 
@@ -56,10 +56,35 @@ pub enum PullError {
     Archive(#[from] ArchiveError),
 }
 
+impl From<TierError> for PullError {
+    fn from(error: TierError) -> Self {
+        match error {
+            TierError::Hot(error) => Self::Hot(error),
+            TierError::Archive(error) => Self::Archive(error),
+        }
+    }
+}
+
 impl TieredMessageStore {
     /// Reads a page: the hot tier first, then the archive below the floor which that same read saw, so that a trim in
-    /// between hides nothing. Never answers a record that is expired at `now`.
+    /// between hides nothing. Never answers a record that is expired at `now`, and, while Redis has lost data that is being
+    /// put back, nothing.
     pub async fn pull(
+        &self,
+        conversation: &ConversationKey,
+        request: PullRequest,
+        now: UnixMillis,
+    ) -> Result<Page, PullError> {
+        match self.try_pull(conversation, request, now).await {
+            Err(PullError::Hot(HotError::LineageEnded)) => {
+                self.hot.renew_lineage(conversation).await?;
+                self.try_pull(conversation, request, now).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn try_pull(
         &self,
         conversation: &ConversationKey,
         request: PullRequest,

@@ -13,11 +13,10 @@ impl TieredMessageStore {
         time: UnixMillis,
         now: UnixMillis,
     ) -> Result<u64, PullError> {
-        let (marks, hot) = match self.hot.lineage(conversation).await {
-            Ok(lineage) if lineage.doubted_at().is_some() => {
-                self.seek_in_doubt(conversation, time, now).await?
-            }
-            _ => self.hot.seek_time(conversation, time).await?,
+        let (marks, hot) = if self.hot.lineage(conversation).await?.doubted_at().is_some() {
+            self.seek_in_doubt(conversation, time, now).await?
+        } else {
+            self.hot.seek_time(conversation, time).await?
         };
         if hot > marks.floor || marks.floor == 1 {
             return Ok(hot);

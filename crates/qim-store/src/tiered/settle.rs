@@ -2,7 +2,7 @@
 
 use qim_core::{ConversationKey, Decoder, UnixMillis};
 
-use super::TieredMessageStore;
+use super::{TierError, TieredMessageStore};
 use crate::archive::{ArchiveError, Direction, Gap, SeqRange, StoredRecord, StoredRow};
 use crate::hot::{
     Filling, HotError, HotPage, Lineage, Marks, PageStart, PutBackState, SCRIPT_RECORDS_MAX, Settle, Settled,
@@ -18,17 +18,6 @@ const FILLED_MAX: u64 = 64 * SCRIPT_RECORDS_MAX as u64;
 /// Most bytes of records that are filled in by one call.
 const FILL_BYTES_MAX: usize = 1024 * 1024;
 
-/// Why a conversation was not settled.
-#[derive(Debug, Clone, thiserror::Error)]
-pub(super) enum SettleError {
-    /// The hot tier failed, or is being checked.
-    #[error(transparent)]
-    Hot(#[from] HotError),
-    /// The archive failed.
-    #[error(transparent)]
-    Archive(#[from] ArchiveError),
-}
-
 impl TieredMessageStore {
     /// Compares the conversation's last seq with what the archive and all writers know, so that no seq is given again, and
     /// says from where it goes on. What lies between and nobody has is noted as a gap first.
@@ -36,7 +25,7 @@ impl TieredMessageStore {
         &self,
         conversation: &ConversationKey,
         now: UnixMillis,
-    ) -> Result<(), SettleError> {
+    ) -> Result<(), TierError> {
         for _ in 0..ATTEMPTS_MAX {
             let lineage = self.hot.lineage(conversation).await?;
             let page = self.hot.read_page(conversation, PageStart::After(u64::MAX), 0, now).await?;
@@ -45,7 +34,7 @@ impl TieredMessageStore {
             }
             let state = self.hot.put_back_state(conversation);
             if state == PutBackState::Underway {
-                return Err(HotError::checking("writers put back what they acknowledged").into());
+                return Err(HotError::putting_back().into());
             }
             let last = self.last_given(conversation, &page, &lineage, state).await?;
             let request = Settle {
@@ -121,7 +110,7 @@ impl TieredMessageStore {
         marks: Marks,
         last: u64,
         now: UnixMillis,
-    ) -> Result<(), SettleError> {
+    ) -> Result<(), TierError> {
         if last - marks.last > FILLED_MAX {
             return Ok(self.vacate(conversation, lineage, now).await?);
         }

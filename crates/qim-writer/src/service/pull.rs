@@ -70,7 +70,7 @@ impl History {
         let conversation = Self::conversation(&request.tenant, &request.conversation)?;
         let conversation = self.as_seen_by(caller, conversation);
         let description =
-            self.store.describe(&conversation, self.clock.now()).await.map_err(|e| status::hot(&e))?;
+            self.store.describe(&conversation, self.clock.now()).await.map_err(|e| status::tier(&e))?;
         let marks = description.marks;
         if marks.last == 0 {
             return Ok(v1::DescribeResponse::default());

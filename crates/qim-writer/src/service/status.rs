@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use qim_store::archive::ArchiveError;
 use qim_store::hot::HotError;
-use qim_store::tiered::{PullError, TieredCommitError};
+use qim_store::tiered::{PullError, TierError, TieredCommitError};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 
@@ -31,6 +31,13 @@ pub(super) fn pull(error: PullError) -> Status {
         PullError::OutOfRange { earliest_available, last } => out_of_range(earliest_available, last),
         PullError::Hot(error) => hot(&error),
         PullError::Archive(error) => archive(&error),
+    }
+}
+
+pub(super) fn tier(error: &TierError) -> Status {
+    match error {
+        TierError::Hot(error) => hot(error),
+        TierError::Archive(error) => archive(error),
     }
 }
 

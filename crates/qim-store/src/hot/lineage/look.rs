@@ -71,6 +71,11 @@ impl RedisMessageStore {
         self.current_lineage(self.lane(conversation)).await
     }
 
+    /// Asks Redis which lineage the conversation is in now.
+    pub(crate) async fn renew_lineage(&self, conversation: &ConversationKey) -> Result<(), HotError> {
+        self.enter_lineage(self.lane(conversation)).await.map(drop)
+    }
+
     /// Whether all that was acknowledged in the conversation's lane is there again.
     pub(crate) fn put_back_state(&self, conversation: &ConversationKey) -> PutBackState {
         self.lineages.state(self.lane(conversation))
@@ -187,7 +192,6 @@ impl RedisMessageStore {
             let put_back_for = fields.next().and_then(|number| u16::try_from(number).ok()).unwrap_or(0);
             writers.push(Writer { name: read(name)?, put_back_for, seen_at: fields.next().unwrap_or(0) });
         }
-        let mut forgotten = Vec::new();
         let mut lanes = self.lineages.lanes();
         let known = lanes.entry(lane).or_default();
         if known.lineage.as_ref().is_some_and(|before| *before != lineage) {
@@ -197,14 +201,12 @@ impl RedisMessageStore {
             );
             self.kept.forget();
         } else if known.put_back_for.as_ref() == Some(&lineage.text) {
-            forgotten = known.recent.forget(asked_at, archived_to, &self.lineages.limit);
+            known.recent.forget(asked_at, archived_to, &self.lineages.limit);
         }
         known.lineage = Some(lineage.clone());
         known.seen_at = seen_at;
+        known.looked_at = Some(asked_at);
         known.writers = writers;
-        // Giving back the memory of thousands of messages holds up no commit.
-        drop(lanes);
-        drop(forgotten);
         Ok(lineage)
     }
 

@@ -1,6 +1,8 @@
 //! Redis restarts, fails over, is emptied or replaced: nothing that was acknowledged is lost without a word, and no seq is
 //! given twice. Each test ends with the same question: is every acknowledged record at its seq, or named in a gap?
 
+mod readers;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::collections::BTreeMap;
@@ -9,7 +11,7 @@ use std::time::Duration;
 use qim_core::RetentionClass::Default as DefaultClass;
 use qim_store::TieredMessageStore;
 use qim_store::hot::{CommitError, HotError};
-use qim_store::tiered::{Position, PullRequest, TieredCommitError, TieredDraft};
+use qim_store::tiered::{Position, PullError, PullRequest, TieredCommitError, TieredDraft};
 use qim_testkit::RedisServer;
 use support::*;
 
@@ -76,7 +78,7 @@ impl Writer {
     }
 }
 
-/// What the history says of a conversation.
+/// What the history says of a conversation, as soon as it can be read.
 async fn history(store: &TieredMessageStore, id: &str) -> (BTreeMap<u64, String>, Vec<(u64, u64)>) {
     let (mut records, mut gaps, mut after) = (BTreeMap::new(), Vec::new(), 0);
     loop {
@@ -86,7 +88,7 @@ async fn history(store: &TieredMessageStore, id: &str) -> (BTreeMap<u64, String>
             fail_on_expired: false,
             form: qim_core::PayloadForm::Plain,
         };
-        let page = store.pull(&conversation(id), request, NOW).await.unwrap();
+        let page = patiently(store, async || store.pull(&conversation(id), request, NOW).await).await;
         for record in page.records {
             records.insert(record.seq, record.message().client_msg_id);
         }
@@ -97,6 +99,19 @@ async fn history(store: &TieredMessageStore, id: &str) -> (BTreeMap<u64, String>
         }
         after = page.next_seq;
     }
+}
+
+/// Reads once Redis is known to have all that there is.
+async fn patiently<T>(store: &TieredMessageStore, read: impl AsyncFn() -> Result<T, PullError>) -> T {
+    for _ in 0..400 {
+        match read().await {
+            Err(PullError::Hot(error)) if error.retry_after().is_some() => {}
+            answer => return answer.unwrap(),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let _ = store.watch_lineage(NOW, false).await;
+    }
+    panic!("readers wait for ever");
 }
 
 /// Every acknowledged record is there at its seq, or named in a gap, and no gap names one that is there.
@@ -209,7 +224,7 @@ async fn after_a_total_loss_with_its_writer_no_seq_is_given_again_and_the_gap_is
     tiers.redis.restart_empty();
     let mut writer = Writer::beside(&tiers);
     let (records, _) = history(&writer.store, "c").await;
-    assert_eq!(records.len(), 5, "what the archive has is readable at once");
+    assert_eq!(records.len(), 5, "what the archive has is readable before anything is committed");
     let first = writer.send_until_taken(&[], "c", "id-10").await;
     assert!(first > 8, "{first}");
     assert!(writer.send_until_taken(&[], "never archived", "id-11").await > 2);
