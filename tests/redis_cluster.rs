@@ -34,10 +34,13 @@ async fn while_away(away: fn(&RedisServer), back: fn(&RedisServer)) {
     let (down, up): (Vec<String>, Vec<String>) =
         names.partition(|name| cluster.primary_of(&list_key(name)).addr() == dead.addr());
     assert!(down.len() > 5 && up.len() > 5);
-    away(dead);
     let mut client = fleet.client(0);
     let copied = || archiver.metrics().get("qim_archived_rows_total").unwrap_or(0.0);
+    // Each node has to be there when a deployment begins its first lineages.
+    client.append(&up[0], message("zeroth")).await;
+    eventually(PATIENCE, "the deployment has begun", || copied() >= 1.0);
     let before = copied();
+    away(dead);
     for conversation in &up {
         client.append(conversation, message("first")).await;
     }
