@@ -35,9 +35,17 @@ pub(crate) struct Violation {
     pub(crate) said: String,
 }
 
-/// All breaches that the ledger shows, each once for a message or seq. `skew_ms`: how wrong a daemon's clock was at most;
-/// what is dated within that much of a read may be on it or not.
-pub(crate) fn check(ledger: &Ledger, skew_ms: i64) -> Vec<Violation> {
+/// What the faults of a run excuse.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Excuses {
+    /// How wrong a daemon's clock was at most: what is dated within that much of a read may be on it or not.
+    pub(crate) skew_ms: i64,
+    /// Redis lost data, and a writer that remembered it was killed: what is named in a gap may be gone.
+    pub(crate) gaps: bool,
+}
+
+/// All breaches that the ledger shows, each once for a message or seq.
+pub(crate) fn check(ledger: &Ledger, excuses: Excuses) -> Vec<Violation> {
     let conversations: BTreeSet<usize> = ledger
         .messages
         .values()
@@ -46,7 +54,7 @@ pub(crate) fn check(ledger: &Ledger, skew_ms: i64) -> Vec<Violation> {
         .collect();
     let mut found = Vec::new();
     for conversation in conversations {
-        let mut check = Check::new(ledger, conversation, skew_ms);
+        let mut check = Check::new(ledger, conversation, excuses);
         check.acknowledgements();
         check.pages();
         check.gone();
@@ -72,7 +80,7 @@ pub(crate) fn check(ledger: &Ledger, skew_ms: i64) -> Vec<Violation> {
 struct Check<'a> {
     ledger: &'a Ledger,
     conversation: usize,
-    skew_ms: i64,
+    excuses: Excuses,
     /// In the order in which they were sent.
     reads: Vec<&'a Read>,
     /// Which message stands under a seq, as far as anybody was told.
@@ -81,11 +89,11 @@ struct Check<'a> {
 }
 
 impl<'a> Check<'a> {
-    fn new(ledger: &'a Ledger, conversation: usize, skew_ms: i64) -> Self {
+    fn new(ledger: &'a Ledger, conversation: usize, excuses: Excuses) -> Self {
         let mut reads: Vec<&Read> =
             ledger.reads.iter().filter(|read| read.conversation == conversation).collect();
         reads.sort_by_key(|read| read.sent_ms);
-        Self { ledger, conversation, skew_ms, reads, owners: BTreeMap::new(), found: Vec::new() }
+        Self { ledger, conversation, excuses, reads, owners: BTreeMap::new(), found: Vec::new() }
     }
 
     fn note(&mut self, breach: Breach, seq: u64, number: Option<u32>, said: impl Into<String>) {
@@ -116,7 +124,8 @@ impl<'a> Check<'a> {
                     // What is gone can no longer be compared: then the id alone counts.
                     (Body::Other, Outcome::Acknowledged { seq, .. })
                         if own != Some(*seq)
-                            || attempt.done_ms < sent.lives_until(self.skew_ms) - self.skew_ms =>
+                            || attempt.done_ms
+                                < sent.lives_until(self.excuses.skew_ms) - self.excuses.skew_ms =>
                     {
                         "another body was taken under its id"
                     }
@@ -160,7 +169,7 @@ impl<'a> Check<'a> {
 
     fn record(&mut self, read: &Read, seen: &Seen) {
         let expires = seen.dates.expires_ms.unwrap_or(i64::MAX);
-        if expires <= read.sent_ms - self.skew_ms {
+        if expires <= read.sent_ms - self.excuses.skew_ms {
             let late = read.sent_ms - expires;
             self.note(Breach::ExpiredRead, seen.seq, seen.number, format!("read {late} ms after its date"));
         }
@@ -196,7 +205,8 @@ impl<'a> Check<'a> {
     /// Acknowledged before the page was asked for, alive when it was answered, and not on it.
     fn absent(&mut self, read: &Read) {
         let shown: BTreeSet<u64> = read.records.iter().map(|seen| seen.seq).collect();
-        let named = |seq: u64| read.gaps.iter().any(|(from, to)| (*from..=*to).contains(&seq));
+        let gaps: &[(u64, u64)] = if self.excuses.gaps { &read.gaps } else { &[] };
+        let named = |seq: u64| gaps.iter().any(|(from, to)| (*from..=*to).contains(&seq));
         for (number, sent) in self.messages() {
             let Some((seq, _)) = sent.acknowledged().find(|(_, known)| *known < read.sent_ms) else {
                 continue;
@@ -209,7 +219,7 @@ impl<'a> Check<'a> {
                     format!("the last seq is said to be {}", read.last),
                 );
             }
-            let alive = sent.lives_until(self.skew_ms) > read.done_ms + self.skew_ms;
+            let alive = sent.lives_until(self.excuses.skew_ms) > read.done_ms + self.excuses.skew_ms;
             if !alive || named(seq) {
                 continue;
             }
@@ -234,7 +244,7 @@ impl<'a> Check<'a> {
         for read in self.reads.clone() {
             for seen in &read.records {
                 let was_gone = gone.get(&seen.seq).is_some_and(|since| *since < read.sent_ms);
-                if was_gone && dates[&seen.seq] <= read.sent_ms - self.skew_ms {
+                if was_gone && dates[&seen.seq] <= read.sent_ms - self.excuses.skew_ms {
                     self.note(Breach::Resurrected, seen.seq, seen.number, "it had gone by its date");
                 }
             }
@@ -247,10 +257,10 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// The end of a conversation never goes back, and a gap that is named holds nothing.
+    /// The end of a conversation never goes back, and a gap that is named holds nothing any more.
     fn ends(&mut self) {
         let mut furthest: Vec<(i64, u64)> = Vec::new();
-        let mut gaps = BTreeSet::new();
+        let mut gaps: BTreeMap<(u64, u64), i64> = BTreeMap::new();
         for read in self.reads.clone() {
             let before =
                 furthest.iter().filter(|(done, _)| *done < read.sent_ms).map(|(_, last)| *last).max();
@@ -258,11 +268,15 @@ impl<'a> Check<'a> {
                 self.note(Breach::FalseGap, read.last, None, format!("the last seq was {before:?} before"));
             }
             furthest.push((read.done_ms, read.last));
-            gaps.extend(read.gaps.iter().copied());
+            for gap in &read.gaps {
+                gaps.entry(*gap).or_insert(read.done_ms);
+            }
         }
         for read in self.reads.clone() {
             for seen in &read.records {
-                if gaps.iter().any(|(from, to)| (*from..=*to).contains(&seen.seq)) {
+                let holds = |gap: &(u64, u64)| (gap.0..=gap.1).contains(&seen.seq);
+                let was_named = gaps.iter().any(|(gap, named_ms)| holds(gap) && *named_ms < read.sent_ms);
+                if was_named || read.gaps.iter().any(holds) {
                     self.note(Breach::FalseGap, seen.seq, seen.number, "it is in a gap that was named");
                 }
             }

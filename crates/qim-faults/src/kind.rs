@@ -132,6 +132,11 @@ impl Kind {
         matches!(self.effect, Effect::CutTail | Effect::Lose)
     }
 
+    /// Whether what a writer remembers is gone.
+    pub(crate) fn kills_a_writer(self) -> bool {
+        (self.target, self.effect) == (Target::Writer, Effect::Kill)
+    }
+
     /// Whether a daemon's clock is wrong meanwhile.
     pub(crate) fn moves_a_clock(self) -> bool {
         matches!(self.effect, Effect::Ahead | Effect::Behind)

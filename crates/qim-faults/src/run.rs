@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::checker::{Breach, Violation, check};
+use crate::checker::{Breach, Excuses, Violation, check};
 use crate::client::Clients;
 use crate::fleet::{ArchiveSite, Conductor, Fleet, Happened};
 use crate::kind::{Archive, Kind};
@@ -36,7 +36,8 @@ pub(crate) async fn run(args: &RunArgs) -> Result<RunResult> {
     let happened = conductor.stop();
 
     let skew_ms = if schedule.has(Kind::moves_a_clock) { SKEW_MS } else { 0 };
-    let mut violations = check(&clients.ledger(), skew_ms);
+    let gaps = schedule.has(Kind::loses_data) && schedule.has(Kind::kills_a_writer);
+    let mut violations = check(&clients.ledger(), Excuses { skew_ms, gaps });
     violations.extend(stuck(&recovery, unread, &set_aside, &happened));
     let result = RunResult::new(&schedule, &clients.ledger(), &violations, &recovery, &happened);
     fleet.end();

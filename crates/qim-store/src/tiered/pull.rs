@@ -100,7 +100,9 @@ impl TieredMessageStore {
         };
         let (filled, looked_at) = if let Some(before) = before {
             let filled = self.backwards(conversation, before, request, now).await?;
-            let looked_at = filled.page.next_seq..=before.saturating_sub(1).min(filled.page.last);
+            // The last one speaks for all below, of which nothing is to be had.
+            let lowest = if filled.page.has_more { filled.page.next_seq } else { 1 };
+            let looked_at = lowest..=before.saturating_sub(1).min(filled.page.last);
             (filled, looked_at)
         } else {
             let filled = self.forwards(conversation, after, request, now).await?;
