@@ -284,6 +284,91 @@ async fn while_a_node_hangs_the_shards_of_the_others_hear_that_the_writer_is_ali
     }
 }
 
+/// Whoever waited for a node that is away would miss the deadline of its own call.
+async fn while_away(away: fn(&RedisServer), back: fn(&RedisServer)) {
+    let cluster = RedisCluster::start(3);
+    let writer = open(&cluster, 16);
+    let conversations: Vec<_> = (0..12).map(|i| conversation(&format!("c{i}"))).collect();
+    for conv in &conversations {
+        writer.commit(conv, &batch(0)).await;
+    }
+    let [node, ..] = cluster.nodes() else { panic!("three nodes") };
+    let is_there =
+        |conv: &ConversationKey| cluster.primary_of(&list_key(writer.hot(), conv)).addr() == node.addr();
+    let (down, up): (Vec<_>, Vec<_>) = conversations.iter().partition(|conv| is_there(conv));
+    assert!(down.len() > 1 && up.len() > 1);
+    away(node);
+    for id in 1..20 {
+        let refused = join_all(down.iter().map(async |conv| writer.try_commit(conv, &batch(id)).await));
+        let served = join_all(up.iter().map(async |conv| {
+            let committed = writer.try_commit(conv, &batch(id)).await.unwrap();
+            let page = writer.hot().read_page(conv, PageStart::After(id * 3), 10, NOW).await.unwrap();
+            (seqs(&committed)[0], page.marks.last)
+        }));
+        let (refused, served) = futures::join!(refused, served);
+        assert!(refused.iter().all(|result| matches!(result, Err(HotError::Unavailable(_)))), "{refused:?}");
+        assert!(served.iter().all(|seqs| *seqs == (id * 3 + 1, id * 3 + 3)), "{served:?}");
+    }
+    back(node);
+    for conv in down {
+        for id in 1..20 {
+            writer.commit(conv, &batch(id)).await;
+        }
+    }
+    for conv in &conversations {
+        assert_whole(&writer, conv, 20).await;
+    }
+    writer.assert_no_loss();
+}
+
+#[tokio::test]
+async fn while_a_node_is_dead_the_others_answer_each_call_in_time_and_it_is_used_again_when_it_is_back() {
+    while_away(RedisServer::kill, RedisServer::restart).await;
+}
+
+#[tokio::test]
+async fn while_a_node_hangs_the_others_answer_each_call_in_time_and_it_is_used_again_when_it_is_back() {
+    while_away(RedisServer::pause, RedisServer::resume).await;
+}
+
+#[tokio::test]
+async fn connections_that_broke_are_made_anew_and_no_call_fails_for_it() {
+    let cluster = RedisCluster::start(3);
+    let writer = open(&cluster, 4);
+    let conversations: Vec<_> = (0..6).map(|i| conversation(&format!("c{i}"))).collect();
+    for id in 0..5 {
+        for conv in &conversations {
+            assert_eq!(seqs(&writer.try_commit(conv, &batch(id)).await.unwrap())[0], id * 3 + 1);
+        }
+        for node in cluster.nodes() {
+            node.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_replica_takes_over_from_a_primary_that_hangs_and_that_one_does_no_harm_when_it_goes_on() {
+    let cluster = RedisCluster::start_with_replicas(3);
+    let writer = open(&cluster, 4);
+    let conversations: Vec<_> = (0..4).map(|i| conversation(&format!("c{i}"))).collect();
+    for conv in &conversations {
+        writer.commit(conv, &batch(0)).await;
+    }
+    let hangs = cluster.primary_of(&list_key(writer.hot(), &conversations[0]));
+    cluster.await_replicated(hangs);
+    hangs.pause();
+    for conv in &conversations {
+        writer.commit(conv, &batch(1)).await;
+    }
+    hangs.resume();
+    cluster.await_whole();
+    for conv in &conversations {
+        writer.commit(conv, &batch(2)).await;
+        assert_whole(&writer, conv, 3).await;
+    }
+    writer.assert_no_loss();
+}
+
 /// The replica is behind: what it has not got is put back.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_takes_over_from_a_killed_primary_and_every_commit_is_there_once() {

@@ -8,6 +8,7 @@ mod cluster;
 mod commit;
 mod connection;
 mod deployment;
+mod dialer;
 mod dictionaries;
 mod durability;
 mod error;
@@ -181,7 +182,7 @@ impl RedisMessageStore {
 
     /// Whether Redis answers now.
     pub async fn ping(&self) -> Result<(), HotError> {
-        self.connection.command(&redis::cmd("PING")).await
+        self.connection.ping().await
     }
 
     /// Whether any shard is served now. On a cluster some may be while others are not.
