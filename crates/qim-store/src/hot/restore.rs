@@ -7,11 +7,10 @@ use futures::future::join_all;
 use qim_core::{ConversationKey, UnixMillis};
 use redis::{Cmd, Value};
 
-use super::commit::{Dates, read};
+use super::commit::read;
 use super::fingerprint::Fingerprint;
 use super::group::{EncodedMessage, Job, add_batch};
 use super::keys::{ConversationKeys, Lane};
-use super::pieces::stub_for;
 use super::{HotError, Lineage, RedisMessageStore, SCRIPT_RECORDS_MAX, corrupt};
 use crate::archive::StoredRecord;
 
@@ -204,16 +203,8 @@ impl RedisMessageStore {
             .into_iter()
             .map(|filling| match filling {
                 Filling::Archived(record) => {
-                    let StoredRecord { encoded, .. } = *record;
-                    let dates = Dates { created_at: encoded.created_at(), expires_at: encoded.expires_at() };
-                    date = dates.created_at;
-                    let record = encoded.bytes().to_vec();
-                    EncodedMessage {
-                        collect_at: self.gc_date(dates),
-                        stub: stub_for(conversation, &record),
-                        fingerprint: Fingerprint::of(&record),
-                        record,
-                    }
+                    date = record.encoded.created_at();
+                    self.as_stored(conversation, &record.encoded)
                 }
                 Filling::Expired => EncodedMessage::empty(date, Fingerprint::EXPIRED),
                 Filling::Lost => EncodedMessage::empty(date, Fingerprint::LOST),
