@@ -4,10 +4,12 @@
 mod support;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use qim_core::RetentionClass::{Default as DefaultClass, Ephemeral24h};
 use qim_core::{ConversationKey, PayloadForm, UnixMillis};
+use qim_store::TieredMessageStore;
 use qim_store::hot::Draft;
 use qim_store::tiered::{Position, PullRequest};
 use redis::aio::MultiplexedConnection;
@@ -42,7 +44,7 @@ impl Dice {
 }
 
 /// Two conversations of one shard: one to damage, and its neighbour.
-fn neighbours(store: &qim_store::TieredMessageStore, round: usize) -> (ConversationKey, ConversationKey) {
+fn neighbours(store: &TieredMessageStore, round: usize) -> (ConversationKey, ConversationKey) {
     let of = |i: usize| conversation(&format!("{round}-{i}"));
     let shard = store.hot().shards().shard_of(&of(0));
     let other = (1..1_000).map(of).find(|other| store.hot().shards().shard_of(other) == shard).unwrap();
@@ -189,6 +191,40 @@ async fn keys_of_another_type_in_our_namespace_stop_only_what_they_stand_for() {
         assert_eq!(use_all(&tiers, &neighbour, &sent, NOW).await, 3);
         assert_eq!(store.archive().count(&neighbour, NOW).await.unwrap(), 3, "it was copied");
     }
+}
+
+#[tokio::test]
+async fn a_damaged_hot_record_is_served_from_its_copy_in_the_archive() {
+    let tiers = tiers();
+    let url = tiers.dir.path().join("archive.db");
+    let archive = Arc::new(FaultyArchive::new(open_archive(&format!("sqlite:{}", url.display()))));
+    let store = TieredMessageStore::with_trim(connect(&tiers.redis), archive.clone(), WINDOW);
+    let conv = conversation("c");
+    commit(&store, &conv, &drafts(0..5, NOW), NOW).await;
+    copy_all(&store, &conv, NOW).await;
+    commit(&store, &conv, &drafts(5..7, NOW), NOW).await;
+    // Seq 2 has a good copy, that of 4 is damaged as well, and 6 was not copied yet.
+    let mut raw = raw(&tiers.redis).await;
+    let shard = store.hot().shards().shard_of(&conv);
+    for seq in [2, 4, 6] {
+        let list = format!("qim:{{{shard}}}:c:c");
+        redis::cmd("LSET").arg(list).arg(seq - 1).arg("damaged").exec_async(&mut raw).await.unwrap();
+    }
+    let file = rusqlite::Connection::open(url).unwrap();
+    assert_eq!(file.execute("UPDATE records SET record = x'00' WHERE seq = 4", []).unwrap(), 1);
+
+    for position in [Position::After(0), Position::Before(u64::MAX)] {
+        let page = pull(&store, &conv, position, 20, NOW).await;
+        assert_eq!(page_seqs(&page), [1, 2, 3, 5, 7]);
+        assert_eq!(page.records[1].message().payload, "body of id-1");
+        assert!(!page.has_more);
+    }
+    let set_aside: HashMap<String, String> =
+        redis::cmd("HGETALL").arg(format!("qim:{{{shard}}}:setaside")).query_async(&mut raw).await.unwrap();
+    let is_served = |seq: u64| set_aside[&format!("c\0{seq}")].contains("its copy in the archive is served");
+    assert_eq!([2, 4, 6].map(is_served), [true, false, false], "{set_aside:?}");
+    archive.set(Fault::Down);
+    assert_eq!(page_seqs(&pull(&store, &conv, Position::After(0), 20, NOW).await), [1, 3, 5, 7]);
 }
 
 #[tokio::test]
