@@ -15,7 +15,7 @@
 
 local NUMBERS, TOPPED = 32767, 32768
 -- How long no commit is taken, so that writers that are slower put back what they acknowledged before their seqs are
--- given away. They look every half second (src/hot/lineage.rs).
+-- given away. They look every half second. The same in src/hot/lineage.rs.
 local QUARANTINE_MS = 3000
 
 local function server_ms()

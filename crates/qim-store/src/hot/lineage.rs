@@ -5,7 +5,7 @@ mod look;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use qim_core::UnixMillis;
 
@@ -15,6 +15,9 @@ use super::recent::{Recent, RecentLimit};
 
 /// How often a writer has to look: well within the time for which `lineage.lua` takes no commits.
 pub const LINEAGE_WATCH_INTERVAL: Duration = Duration::from_millis(500);
+/// How long every living writer has to say that it is one: the same in `lineage.lua`. Until then there may be some of which
+/// the list that Redis has says nothing any more.
+const QUARANTINE_MS: u64 = 3_000;
 /// A writer that was not heard of for this long, by the server's clock, puts nothing back any more.
 const WRITER_DEAD_MS: u64 = 10_000;
 /// Numbers above stand for a conversation that is topped, and not settled: `TOPPED` in `lineage.lua`.
@@ -71,7 +74,7 @@ impl CheckedIn {
 /// Whether all that writers acknowledged has been put back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PutBackState {
-    /// Some writers are about to.
+    /// Some writers are about to, or may be.
     Underway,
     /// All did. What is older than their memory was not lost.
     Complete,
@@ -95,10 +98,20 @@ struct Known {
     lineage: Option<Lineage>,
     /// The server's time when it was last looked at.
     seen_at: u64,
+    /// When that was.
+    looked_at: Option<Instant>,
     writers: Vec<Writer>,
     /// The lineage in which all of `recent` is there.
     put_back_for: Option<Arc<str>>,
     recent: Recent,
+}
+
+impl Known {
+    /// The server's time now.
+    fn server_ms(&self) -> u64 {
+        let since = self.looked_at.map_or(0, |looked_at| looked_at.elapsed().as_millis());
+        self.seen_at + u64::try_from(since).unwrap_or(0)
+    }
 }
 
 /// The lineages of all lanes.
@@ -202,7 +215,9 @@ impl Lineages {
         };
         let missing = || known.writers.iter().filter(|writer| writer.put_back_for != lineage.number);
         let is_alive = |writer: &Writer| writer.seen_at + WRITER_DEAD_MS > known.seen_at;
-        if missing().any(is_alive) {
+        let is_quarantined =
+            lineage.doubted_at().is_some_and(|since| known.server_ms() < since.get() + QUARANTINE_MS);
+        if is_quarantined || missing().any(is_alive) {
             PutBackState::Underway
         } else if missing().any(|writer| writer.name != TAIL) {
             PutBackState::WritersGone

@@ -205,6 +205,7 @@ impl RedisMessageStore {
         }
         known.lineage = Some(lineage.clone());
         known.seen_at = seen_at;
+        known.looked_at = Some(asked_at);
         known.writers = writers;
         Ok(lineage)
     }
