@@ -3,7 +3,8 @@
 --
 -- KEYS  1 lineage  then one for each conversation: its list. The other keys it may take are named after that one and
 --       carry its tag: "f:..." and "l:..." beside it, and msghistorygc, unarchived, trim, stats and idle of its shard
--- ARGV  1 now, ms  2 the lineage  3 number of messages  then for each conversation a batch (appending.lua), its records in order of created_at
+-- ARGV  1 now, ms  2 the lineage  3 number of messages  then for each conversation a batch (appending.lua), its records in
+--       order of created_at
 -- Returns an error LINEAGE or QUARANTINE (lineage.lua), with nothing changed; else for each conversation the seq of the
 -- first or, with nothing changed in it,
 --   {'known', i, seq, value, ...}  messages (from 1) that were committed before, and what stands there ('' where it
