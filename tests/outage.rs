@@ -24,6 +24,10 @@ async fn a19_with_the_archive_away_nothing_is_trimmed_hot_work_goes_on_and_all_i
         .env("QIM_ARCHIVE_TIMEOUT", "2s")
         .start();
     let mut client = pair.client().await;
+    // Once at the start the archive is needed: to say that this is a new deployment.
+    eventually(PATIENCE, "the deployment is founded", || {
+        !pair.redis.command(&["KEYS", "qim:lineage"]).texts().is_empty()
+    });
     for mode in [FaultMode::Refuse, FaultMode::BlackHole] {
         proxy.set(mode);
         let conversation = format!("c{}", unique());
