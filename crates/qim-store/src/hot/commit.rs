@@ -3,9 +3,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use qim_core::{
-    ConversationKey, Decompressor, EncodedRecord, Message, RetentionClass, StoredPayload, UnixMillis, codec,
-};
+use qim_core::{ConversationKey, Decompressor, Message, RetentionClass, StoredPayload, UnixMillis, codec};
 use redis::Value;
 
 use super::fingerprint::Fingerprint;
@@ -325,22 +323,6 @@ impl RedisMessageStore {
                 let job = Job { keys: self.keys(conversation), now, floor: None, messages };
                 self.lineages.acknowledge(self.lane(conversation), lineage, *seq, &job);
             }
-        }
-    }
-
-    /// A record that was stored before, as it was then.
-    pub(super) fn as_stored(
-        &self,
-        conversation: &ConversationKey,
-        encoded: &EncodedRecord,
-    ) -> EncodedMessage {
-        let dates = Dates { created_at: encoded.created_at(), expires_at: encoded.expires_at() };
-        let record = encoded.bytes().to_vec();
-        EncodedMessage {
-            collect_at: self.gc_date(dates),
-            stub: stub_for(conversation, &record),
-            fingerprint: Fingerprint::of(&record),
-            record,
         }
     }
 

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use futures::future::join_all;
-use qim_core::{ConversationKey, UnixMillis};
+use qim_core::{ConversationKey, EncodedRecord, UnixMillis};
 use redis::{Cmd, Value};
 
-use super::commit::read;
+use super::commit::{Dates, read};
 use super::fingerprint::Fingerprint;
 use super::group::{EncodedMessage, Job, add_batch};
 use super::keys::{ConversationKeys, Lane};
+use super::pieces::stub_for;
 use super::{HotError, Lineage, RedisMessageStore, SCRIPT_RECORDS_MAX, corrupt};
 use crate::archive::StoredRecord;
 
@@ -220,6 +221,22 @@ impl RedisMessageStore {
             return Ok(());
         }
         Err(HotError::checking("the conversation changed while its places were filled"))
+    }
+
+    /// A record that was stored before, as it was then.
+    pub(super) fn as_stored(
+        &self,
+        conversation: &ConversationKey,
+        encoded: &EncodedRecord,
+    ) -> EncodedMessage {
+        let dates = Dates { created_at: encoded.created_at(), expires_at: encoded.expires_at() };
+        let record = encoded.bytes().to_vec();
+        EncodedMessage {
+            collect_at: self.gc_date(dates),
+            stub: stub_for(conversation, &record),
+            fingerprint: Fingerprint::of(&record),
+            record,
+        }
     }
 
     /// Tries to put back what every lane has lost, and tells the others where all is there. Answers for each lane that

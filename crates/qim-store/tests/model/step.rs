@@ -94,9 +94,9 @@ pub(crate) enum Step {
 const LOSS_EACH: u32 = 250;
 
 pub(crate) fn any_step() -> impl Strategy<Value = Step> {
-    let loss = prop_oneof![Just(Loss::All), any::<Index>().prop_map(Loss::Since)];
-    let lose = (0..CONVERSATIONS, loss).prop_map(|(conversation, loss)| Step::Lose { conversation, loss });
-    prop_oneof![LOSS_EACH - 1 => usual_step(), 1 => lose]
+    let kind = prop_oneof![Just(Loss::All), any::<Index>().prop_map(Loss::Since)];
+    let loses = (0..CONVERSATIONS, kind).prop_map(|(conversation, loss)| Step::Lose { conversation, loss });
+    prop_oneof![LOSS_EACH - 1 => usual_step(), 1 => loses]
 }
 
 fn usual_step() -> impl Strategy<Value = Step> {
