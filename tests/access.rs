@@ -92,6 +92,25 @@ async fn each_method_needs_a_token_with_its_right_and_refusals_are_counted_and_n
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn admin_may_do_everything_with_its_tenants_and_nothing_with_others() {
+    let (admin, line) = token("operator", &["default"], &[Right::Admin]);
+    let (theirs, other) = token("theirs", &["theirs"], &[Right::Append]);
+    let pair = start(&TokenFile::of(&[&line, &other]));
+    let mut client = pair.client().await;
+    for (right, answer) in each_method(&mut client, Some(&admin)).await {
+        answer.unwrap_or_else(|status| panic!("{right}: {status}"));
+    }
+    let hold = v1::Message { retention_class: HOLD.into(), ..message("held") };
+    client.append(with_token(&admin, append("", "c", vec![hold]))).await.unwrap();
+
+    client.append(with_token(&theirs, append("theirs", "room", vec![message("x")]))).await.unwrap();
+    let refused = client.append(with_token(&admin, append("theirs", "room", vec![message("y")]))).await;
+    assert_eq!(refused.unwrap_err().message(), "the token is not for this tenant");
+    let seen = client.describe(with_token(&admin, describe("theirs", "room"))).await.unwrap().into_inner();
+    assert_eq!(seen, v1::DescribeResponse::default());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn another_tenants_conversation_is_answered_exactly_as_one_that_does_not_exist() {
     let (ours, line) = token("ours", &["ours"], &[Right::Append, Right::Pull, Right::Import]);
     let (theirs, other) = token("theirs", &["theirs"], &[Right::Append, Right::Pull]);

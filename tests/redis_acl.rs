@@ -25,6 +25,19 @@ fn allowed() -> BTreeSet<String> {
 }
 
 #[test]
+fn compose_and_kubernetes_start_a_redis_with_these_rights_and_no_other_user() {
+    for manifest in ["docker-compose.yml", "deploy/kubernetes/redis.yaml"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(manifest);
+        let text = fs::read_to_string(&path).unwrap();
+        let users: Vec<&str> = text.lines().filter(|line| line.contains("--user ")).collect();
+        let started: Vec<&&str> = users.iter().filter(|line| !line.contains("redis-cli")).collect();
+        let [line] = started[..] else { panic!("{manifest}: {started:?}") };
+        assert!(line.contains("--user default off --user qim on \">$"), "{manifest}: {line}");
+        assert!(line.ends_with("$$(cat /etc/redis/qim.acl)"), "{manifest}: {line}");
+    }
+}
+
+#[test]
 fn a_round_of_everything_is_done_with_these_rights_and_not_one_command_is_refused() {
     let pair = Pair::options().redis_url(restricted).env("QIM_DICTIONARY_REFRESH", "1s").start();
     let url = pair.redis.url().replace("redis://", "redis://qim:secret@");

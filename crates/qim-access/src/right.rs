@@ -12,7 +12,8 @@ pub enum Right {
     Import,
     /// To commit messages that never expire by themselves, class `compliance_hold`; beside `append` or `import`.
     Compliance,
-    /// To administer. Nothing in the API asks for it yet, and it implies no other right.
+    /// All of the others, and those that are still to come: for whoever operates the tenants of the token. It reaches no
+    /// other tenant.
     Admin,
 }
 
@@ -60,14 +61,14 @@ impl FromStr for Right {
 }
 
 impl Rights {
-    /// Whether this one is among them.
+    /// Whether they allow what this one does: it is among them, or [`Right::Admin`] is.
     pub const fn include(self, right: Right) -> bool {
-        self.0 & right.bit() != 0
+        self.0 & (right.bit() | Right::Admin.bit()) != 0
     }
 
-    /// Each of them.
+    /// Each of them, as they were given.
     pub fn iter(self) -> impl Iterator<Item = Right> {
-        Right::ALL.into_iter().filter(move |right| self.include(*right))
+        Right::ALL.into_iter().filter(move |right| self.0 & right.bit() != 0)
     }
 }
 
@@ -90,5 +91,14 @@ mod tests {
             assert_eq!(right.name().parse(), Ok(right));
         }
         assert_eq!("Append".parse::<Right>(), Err(UnknownRight));
+    }
+
+    #[test]
+    fn admin_allows_whatever_any_right_does_and_is_written_as_itself() {
+        let admin: Rights = [Right::Admin].into_iter().collect();
+        assert!(Right::ALL.into_iter().all(|right| admin.include(right)));
+        assert_eq!(admin.iter().collect::<Vec<_>>(), [Right::Admin]);
+        let others: Rights = Right::ALL.into_iter().filter(|right| *right != Right::Admin).collect();
+        assert!(!others.include(Right::Admin));
     }
 }

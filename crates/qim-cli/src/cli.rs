@@ -235,7 +235,7 @@ pub(crate) struct CreateTokenArgs {
     /// A tenant that it is for, or * for all; may be repeated
     #[arg(long = "tenant", id = "tenant", value_name = "T", required = true)]
     pub(crate) tenants: Vec<String>,
-    /// append, pull, import, compliance or admin; may be repeated
+    /// append, pull, import, compliance, or admin for all of these; may be repeated
     #[arg(long = "right", value_name = "RIGHT", required = true)]
     pub(crate) rights: Vec<Right>,
     /// Its public name, in logs and metrics [default: 12 digits of its digest]

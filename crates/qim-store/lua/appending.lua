@@ -51,6 +51,27 @@ local function push(key, a, count, header, places_then)
   return nil
 end
 
+-- The text of an error, with the name of the key where it is about one of the shard's that holds what is not ours. No more
+-- than an index may have been changed by then, since its entries may outlive what they speak of: registering comes before
+-- pushing.
+local function named(key, text)
+  if not string.find(text, 'WRONGTYPE', 1, true) then
+    return text
+  end
+  local shard = names(key)
+  for _, name in ipairs({ 'msghistorygc', 'unarchived', 'trim' }) do
+    if type(redis.pcall('ZCOUNT', shard .. name, 0, 0)) == 'table' then
+      return 'the key ' .. shard .. name .. ' holds something else than a sorted set'
+    end
+  end
+  for _, name in ipairs({ 'stats', 'idle' }) do
+    if type(redis.pcall('HLEN', shard .. name)) == 'table' then
+      return 'the key ' .. shard .. name .. ' holds something else than a hash'
+    end
+  end
+  return text
+end
+
 -- Enters those of a batch, from the one at `from` on, that GC has to collect in its index. They have the seqs from `first`.
 local function register_expiries(key, spec, first, count, from)
   local dates_from, due = SPEC_BYTES + count * (HINT_BYTES + FINGERPRINT_BYTES), {}

@@ -3,7 +3,8 @@
 --
 -- KEYS  1 lineage  then one for each conversation: its list. The other keys it may take are named after that one and
 --       carry its tag: "f:..." and "l:..." beside it, and msghistorygc, unarchived, trim, stats and idle of its shard
--- ARGV  1 now, ms  2 the lineage  then for each conversation a batch (appending.lua), its records in order of created_at
+-- ARGV  1 now, ms  2 the lineage  3 number of messages  then for each conversation a batch (appending.lua), its records in
+--       order of created_at
 -- Returns an error LINEAGE or QUARANTINE (lineage.lua), with nothing changed; else for each conversation the seq of the
 -- first or, with nothing changed in it,
 --   {'known', i, seq, value, ...}  messages (from 1) that were committed before, and what stands there ('' where it
@@ -34,15 +35,11 @@ local function commit_plainly(key, packed, spec, a, count)
   end
   local hints = string.sub(spec, SPEC_BYTES + 1, SPEC_BYTES + HINT_BYTES * count)
   local header = continue_header(packed, last + count, ARGV[a + count - 1], hints)
-  local reply = push(key, a, count, header, last + count - floor + 1)
-  if reply then
-    return reply
-  end
-  register_expiries(key, spec, last + 1, count, 1)
   if archived == last then
     register_unarchived(key, now)
   end
-  return last + 1
+  register_expiries(key, spec, last + 1, count, 1)
+  return push(key, a, count, header, last + count - floor + 1) or last + 1
 end
 
 -- The records of one conversation stand from ARGV[a], and behind them their pieces. `packed` is its header, off the list,
@@ -89,19 +86,19 @@ local function commit(key, packed, spec, a, count, pieces, floor)
   if pieces > 0 then
     push_pieces(key, first, a, count, a + count, a + count + pieces, stored)
   end
+  if was_archived then
+    register_unarchived(key, now)
+  end
+  register_expiries(key, spec, first, count, 1)
+  if was_empty then
+    register_trim(key, h, oldest)
+  end
   reply = push(key, a, count, pack_header(h), places(h))
   if reply then
     return reply
   end
   if h.bucket_count > 0 then
     flush_buckets(h, key)
-  end
-  register_expiries(key, spec, first, count, 1)
-  if was_archived then
-    register_unarchived(key, now)
-  end
-  if was_empty then
-    register_trim(key, h, oldest)
   end
   return first
 end
@@ -128,7 +125,7 @@ local function attempt(key, ...)
   end
   local done, reply = pcall(commit, key, packed, ...)
   if not done then
-    reply = { 'error', type(reply) == 'table' and reply.err or tostring(reply) }
+    reply = { 'error', named(key, type(reply) == 'table' and reply.err or tostring(reply)) }
   end
   if (packed or #stored > 0) and type(reply) == 'table' then
     if string.byte(redis.call('LINDEX', key, -1) or '') ~= LAYOUT then
@@ -146,7 +143,26 @@ local refused = quarantine(doubted_at)
 if refused then
   return refused
 end
-local replies, committed, a = {}, 0, 3
+
+-- Counts among the stats of one shard or another: only their sum means something (src/hot/stats.rs).
+local function count_committed(by)
+  local counted
+  for k = 2, #KEYS do
+    counted = redis.pcall('HINCRBY', names(KEYS[k]) .. 'stats', 'committed', by)
+    if type(counted) == 'number' then
+      return nil
+    end
+  end
+  return redis.error_reply('ERR ' .. named(KEYS[2], counted.err))
+end
+
+-- Before anything is changed: somebody else's key may stand there.
+local total = tonumber(ARGV[3])
+refused = count_committed(total)
+if refused then
+  return refused
+end
+local replies, committed, a = {}, 0, 4
 for k = 2, #KEYS do
   local spec = ARGV[a]
   local count, pieces, floor = struct.unpack(SPEC, spec)
@@ -157,8 +173,7 @@ for k = 2, #KEYS do
   end
   a = a + 1 + count + pieces
 end
-if committed > 0 then
-  -- Only the sum over all shards means something (src/hot/stats.rs): one is as good as another.
-  redis.call('HINCRBY', names(KEYS[2]) .. 'stats', 'committed', committed)
+if committed < total then
+  count_committed(committed - total)
 end
 return replies

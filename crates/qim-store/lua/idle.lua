@@ -77,7 +77,8 @@ local function idle_remove(key, stats, id)
   local entries = redis.call('HGET', key, bucket) or ''
   local at, stop = idle_find(entries, id)
   if at then
-    redis.call('HSET', key, bucket, string.sub(entries, 1, at - 1) .. string.sub(entries, stop + 1))
+    -- First, since it fails where somebody else's key stands there, and then nothing is forgotten.
     redis.call('HINCRBY', stats, 'idle', -1)
+    redis.call('HSET', key, bucket, string.sub(entries, 1, at - 1) .. string.sub(entries, stop + 1))
   end
 end

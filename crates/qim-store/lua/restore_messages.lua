@@ -95,6 +95,16 @@ local function append(key, h, batch, i)
   h.tombstones = h.tombstones + tombstones
   remember(h, key, ids_from(batch.ids, i))
   push_pieces(key, seq, a, count, pieces_from(batch, i), batch.stop, {})
+  if was_archived then
+    register_unarchived(key, oldest)
+  end
+  register_expiries(key, batch.spec, seq, batch.ids.count, i)
+  if was_empty then
+    register_trim(key, h, oldest)
+  end
+  local stats = names(key) .. 'stats'
+  redis.call('HINCRBY', stats, 'committed', count)
+  redis.call('HINCRBY', stats, 'removed', tombstones)
   local refused = push(key, a, count, pack_header(h), places(h))
   if refused then
     error(refused[2], 0)
@@ -106,16 +116,6 @@ local function append(key, h, batch, i)
   if h.bucket_count > 0 then
     flush_buckets(h, key)
   end
-  register_expiries(key, batch.spec, seq, batch.ids.count, i)
-  if was_archived then
-    register_unarchived(key, oldest)
-  end
-  if was_empty then
-    register_trim(key, h, oldest)
-  end
-  local stats = names(key) .. 'stats'
-  redis.call('HINCRBY', stats, 'committed', count)
-  redis.call('HINCRBY', stats, 'removed', tombstones)
   return count
 end
 
@@ -166,7 +166,10 @@ for k = 3, #KEYS do
   local stop = a + 2 + count + pieces
   local batch = { spec = spec, a = a + 2, stop = stop, ids = new_ids(spec, SPEC_BYTES, count) }
   local done, reply = pcall(restore, KEYS[k], number, tonumber(ARGV[a]), batch)
-  replies[#replies + 1] = done and reply or { 'error', type(reply) == 'table' and reply.err or tostring(reply) }
+  if not done then
+    reply = { 'error', named(KEYS[k], type(reply) == 'table' and reply.err or tostring(reply)) }
+  end
+  replies[#replies + 1] = reply
   a = stop
 end
 return replies

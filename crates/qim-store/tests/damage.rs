@@ -4,11 +4,13 @@
 mod support;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use qim_core::RetentionClass::{Default as DefaultClass, Ephemeral24h};
 use qim_core::{ConversationKey, PayloadForm, UnixMillis};
-use qim_store::hot::Draft;
+use qim_store::TieredMessageStore;
+use qim_store::hot::{CommitError, Draft, HotError};
 use qim_store::tiered::{Position, PullRequest};
 use redis::aio::MultiplexedConnection;
 use support::*;
@@ -42,7 +44,7 @@ impl Dice {
 }
 
 /// Two conversations of one shard: one to damage, and its neighbour.
-fn neighbours(store: &qim_store::TieredMessageStore, round: usize) -> (ConversationKey, ConversationKey) {
+fn neighbours(store: &TieredMessageStore, round: usize) -> (ConversationKey, ConversationKey) {
     let of = |i: usize| conversation(&format!("{round}-{i}"));
     let shard = store.hot().shards().shard_of(&of(0));
     let other = (1..1_000).map(of).find(|other| store.hot().shards().shard_of(other) == shard).unwrap();
@@ -189,6 +191,93 @@ async fn keys_of_another_type_in_our_namespace_stop_only_what_they_stand_for() {
         assert_eq!(use_all(&tiers, &neighbour, &sent, NOW).await, 3);
         assert_eq!(store.archive().count(&neighbour, NOW).await.unwrap(), 3, "it was copied");
     }
+}
+
+#[tokio::test]
+async fn a_foreign_key_in_the_place_of_a_shards_index_is_named_before_anything_is_written() {
+    for name in ["msghistorygc", "unarchived", "trim", "stats", "idle"] {
+        let tiers = tiers();
+        let store = &tiers.store;
+        let (resting, neighbour) = neighbours(store, 3_000);
+        let shard = store.hot().shards().shard_of(&resting);
+        commit(store, &resting, &drafts(0..3, NOW - 8 * DAY), NOW).await;
+        copy_all(store, &resting, NOW).await;
+        assert_eq!(trim_all(store, &resting, NOW).await, 3);
+        let mut raw = raw(&tiers.redis).await;
+        let (key, kept) = (format!("qim:{{{shard}}}:{name}"), "kept");
+        let _: Result<(), _> = redis::cmd("RENAME").arg(&key).arg(kept).query_async(&mut raw).await;
+        redis::cmd("SET").arg(&key).arg("theirs").exec_async(&mut raw).await.unwrap();
+        let before = elements_of_all(&mut raw).await;
+
+        let short_lived = [draft("id-9", Ephemeral24h, NOW)];
+        for conv in [&resting, &neighbour] {
+            let refused = store.hot().commit(conv, &short_lived, NOW, None).await.unwrap_err();
+            let CommitError::Hot(HotError::Refused(reason)) = &refused else { panic!("{name}: {refused}") };
+            assert!(reason.contains(&format!("{key} holds something else")), "{reason}");
+        }
+        assert_eq!(elements_of_all(&mut raw).await, before, "{name}: nothing was written");
+        let theirs: String = redis::cmd("GET").arg(&key).query_async(&mut raw).await.unwrap();
+        assert_eq!(theirs, "theirs");
+
+        // With the key gone all goes on where it was, and what was refused is committed, copied and collected as ever.
+        redis::cmd("DEL").arg(&key).exec_async(&mut raw).await.unwrap();
+        let _: Result<(), _> = redis::cmd("RENAME").arg(kept).arg(&key).query_async(&mut raw).await;
+        for (conv, seq) in [(&resting, 4), (&neighbour, 1)] {
+            let committed = commit(store, conv, &short_lived, NOW).await;
+            assert_eq!((committed[0].seq, committed[0].duplicate), (seq, false), "{name}");
+            copy_all(store, conv, NOW).await;
+        }
+        let stats = store.hot().stats(NOW).await.unwrap();
+        assert_eq!((stats.records, stats.unarchived), (2, 0), "{name}");
+        assert_eq!(collect_all(store.hot(), NOW + DAY).await.collected, 2, "{name}");
+        assert_eq!(store.hot().stats(NOW).await.unwrap().set_aside, 0, "{name}");
+    }
+}
+
+/// Of all conversations with a list.
+async fn elements_of_all(raw: &mut MultiplexedConnection) -> Vec<(String, Vec<Vec<u8>>)> {
+    let mut lists: Vec<String> = redis::cmd("KEYS").arg("qim:*:c:*").query_async(raw).await.unwrap();
+    lists.sort();
+    let mut all = Vec::new();
+    for list in lists {
+        let values = elements(raw, &list).await;
+        all.push((list, values));
+    }
+    all
+}
+
+#[tokio::test]
+async fn a_damaged_hot_record_is_served_from_its_copy_in_the_archive() {
+    let tiers = tiers();
+    let url = tiers.dir.path().join("archive.db");
+    let archive = Arc::new(FaultyArchive::new(open_archive(&format!("sqlite:{}", url.display()))));
+    let store = TieredMessageStore::with_trim(connect(&tiers.redis), archive.clone(), WINDOW);
+    let conv = conversation("c");
+    commit(&store, &conv, &drafts(0..5, NOW), NOW).await;
+    copy_all(&store, &conv, NOW).await;
+    commit(&store, &conv, &drafts(5..7, NOW), NOW).await;
+    // Seq 2 has a good copy, that of 4 is damaged as well, and 6 was not copied yet.
+    let mut raw = raw(&tiers.redis).await;
+    let shard = store.hot().shards().shard_of(&conv);
+    for seq in [2, 4, 6] {
+        let list = format!("qim:{{{shard}}}:c:c");
+        redis::cmd("LSET").arg(list).arg(seq - 1).arg("damaged").exec_async(&mut raw).await.unwrap();
+    }
+    let file = rusqlite::Connection::open(url).unwrap();
+    assert_eq!(file.execute("UPDATE records SET record = x'00' WHERE seq = 4", []).unwrap(), 1);
+
+    for position in [Position::After(0), Position::Before(u64::MAX)] {
+        let page = pull(&store, &conv, position, 20, NOW).await;
+        assert_eq!(page_seqs(&page), [1, 2, 3, 5, 7]);
+        assert_eq!(page.records[1].message().payload, "body of id-1");
+        assert!(!page.has_more);
+    }
+    let set_aside: HashMap<String, String> =
+        redis::cmd("HGETALL").arg(format!("qim:{{{shard}}}:setaside")).query_async(&mut raw).await.unwrap();
+    let is_served = |seq: u64| set_aside[&format!("c\0{seq}")].contains("its copy in the archive is served");
+    assert_eq!([2, 4, 6].map(is_served), [true, false, false], "{set_aside:?}");
+    archive.set(Fault::Down);
+    assert_eq!(page_seqs(&pull(&store, &conv, Position::After(0), 20, NOW).await), [1, 3, 5, 7]);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use redis::Value;
 use super::fingerprint::Fingerprint;
 use super::group::{EncodedMessage, Job, push_spec};
 use super::pieces::stub_for;
-use super::{HotError, HotValue, RedisMessageStore, SCRIPT_RECORDS_MAX, corrupt};
+use super::{HotError, HotValue, Lineage, RedisMessageStore, SCRIPT_RECORDS_MAX, corrupt};
 
 /// How often a commit is tried again when another writer changed the conversation between two tries.
 const ATTEMPTS_MAX: usize = 32;
@@ -167,11 +167,14 @@ impl RedisMessageStore {
                 }
                 continue;
             }
+            // From before the call: if Redis is replaced meanwhile, all is put back once more.
+            let lineage = self.lineage(conversation).await?;
             match self.call_commit(conversation, &pending, now, floor).await? {
                 Reply::OlderThan(date) => not_before = date,
                 Reply::Known(known) => {
                     let Some(known) = self.complete_known(conversation, known).await? else { continue };
                     self.learn_for(known.iter().filter_map(|known| known.value.as_ref())).await?;
+                    self.acknowledge_known(conversation, &lineage, &known, now);
                     settle_known(conversation, known, &self.decompressor, &mut pending, &mut answers)?;
                 }
                 Reply::Committed(first) => {
@@ -303,6 +306,24 @@ impl RedisMessageStore {
             completed.push(Known { position, seq, value });
         }
         Ok(Some(completed))
+    }
+
+    /// What was committed before is about to be acknowledged by this writer as well: the answer of whoever committed it may
+    /// have been lost on its way, and then nobody else would put it back.
+    fn acknowledge_known(
+        &self,
+        conversation: &ConversationKey,
+        lineage: &Lineage,
+        known: &[Known<HotValue>],
+        now: UnixMillis,
+    ) {
+        for Known { seq, value, .. } in known {
+            if let Some(HotValue::Record(record)) = value {
+                let messages = vec![self.as_stored(conversation, &record.encoded)];
+                let job = Job { keys: self.keys(conversation), now, floor: None, messages };
+                self.lineages.acknowledge(self.lane(conversation), lineage, *seq, &job);
+            }
+        }
     }
 
     /// When GC has to collect the record; `None` where it never expires, or where trimming comes first (SPEC A18).

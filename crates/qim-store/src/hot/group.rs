@@ -249,7 +249,7 @@ impl RedisMessageStore {
             call.arg(job.keys.records());
         }
         call.arg(guard);
-        call.arg(now.get()).arg(&*lineage.text);
+        call.arg(now.get()).arg(&*lineage.text).arg(messages);
         let mut spec = Vec::new();
         for Waiting { job, .. } in group {
             add_batch(&mut call, &mut spec, job.floor, job.messages.iter());

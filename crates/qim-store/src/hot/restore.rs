@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use futures::future::join_all;
-use qim_core::{ConversationKey, UnixMillis};
+use qim_core::{ConversationKey, EncodedRecord, UnixMillis};
 use redis::{Cmd, Value};
 
 use super::commit::{Dates, read};
@@ -204,16 +204,8 @@ impl RedisMessageStore {
             .into_iter()
             .map(|filling| match filling {
                 Filling::Archived(record) => {
-                    let StoredRecord { encoded, .. } = *record;
-                    let dates = Dates { created_at: encoded.created_at(), expires_at: encoded.expires_at() };
-                    date = dates.created_at;
-                    let record = encoded.bytes().to_vec();
-                    EncodedMessage {
-                        collect_at: self.gc_date(dates),
-                        stub: stub_for(conversation, &record),
-                        fingerprint: Fingerprint::of(&record),
-                        record,
-                    }
+                    date = record.encoded.created_at();
+                    self.as_stored(conversation, &record.encoded)
                 }
                 Filling::Expired => EncodedMessage::empty(date, Fingerprint::EXPIRED),
                 Filling::Lost => EncodedMessage::empty(date, Fingerprint::LOST),
@@ -229,6 +221,22 @@ impl RedisMessageStore {
             return Ok(());
         }
         Err(HotError::checking("the conversation changed while its places were filled"))
+    }
+
+    /// A record that was stored before, as it was then.
+    pub(super) fn as_stored(
+        &self,
+        conversation: &ConversationKey,
+        encoded: &EncodedRecord,
+    ) -> EncodedMessage {
+        let dates = Dates { created_at: encoded.created_at(), expires_at: encoded.expires_at() };
+        let record = encoded.bytes().to_vec();
+        EncodedMessage {
+            collect_at: self.gc_date(dates),
+            stub: stub_for(conversation, &record),
+            fingerprint: Fingerprint::of(&record),
+            record,
+        }
     }
 
     /// Tries to put back what every lane has lost, and tells the others where all is there. Answers for each lane that

@@ -92,7 +92,7 @@ impl TieredMessageStore {
     }
 
     /// A page of the hot tier for readers: of a Redis that is as it was left (ADR 18), and with payloads that can be opened,
-    /// where their dictionaries can be had at all.
+    /// where their dictionaries can be had at all. What is damaged is the archive's copy, where that is whole.
     pub(super) async fn hot_page(
         &self,
         conversation: &ConversationKey,
@@ -101,7 +101,8 @@ impl TieredMessageStore {
         now: UnixMillis,
     ) -> Result<HotPage, HotError> {
         let lineage = self.hot.lineage(conversation).await?;
-        let page = self.hot.read_page_in(&lineage, conversation, start, limit, now).await?;
+        let mut page = self.hot.read_page_in(&lineage, conversation, start, limit, now).await?;
+        self.stand_in(conversation, &mut page, now).await;
         let needed = |value: &HotValue| value.readable(now)?.dictionary();
         for id in page.values.iter().filter_map(needed).collect::<BTreeSet<_>>() {
             self.learn_dictionary(id).await?;

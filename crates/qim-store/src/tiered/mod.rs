@@ -14,6 +14,7 @@ mod pull;
 mod room;
 mod seek;
 mod settle;
+mod stand_in;
 mod trim;
 
 use std::sync::Arc;

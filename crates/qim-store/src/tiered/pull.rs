@@ -310,15 +310,15 @@ impl TieredMessageStore {
         Ok(page)
     }
 
-    /// Names a damaged record. The page is served without it, whether or not that can be noted.
-    async fn note_damage(
+    /// Names a damaged record. The page is served, whether or not that can be noted.
+    pub(super) async fn note_damage(
         &self,
         conversation: &ConversationKey,
         row: &DamagedRow,
         tier: &str,
         now: UnixMillis,
     ) {
-        tracing::error!(%conversation, seq = row.seq, tier, reason = row.reason, "record is damaged: set aside, not served");
+        tracing::error!(%conversation, seq = row.seq, tier, reason = row.reason, "record is damaged: set aside");
         let reason = format!("{tier}: {}", row.reason);
         if let Err(error) = self.hot.set_record_aside(conversation, row.seq, &reason, now).await {
             tracing::warn!(%error, "the damaged record could not be noted");

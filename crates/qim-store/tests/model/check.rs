@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use qim_core::{ConversationKey, PayloadForm, Record, UnixMillis};
+use qim_store::ArchiveStore as _;
+use qim_store::archive::SeqRange;
 use qim_store::tiered::{Page, Position, PullError, PullRequest};
 use qim_testkit::ConversationModel;
 
@@ -11,6 +13,8 @@ use crate::support::HOUR;
 use crate::world::World;
 
 const PAGE: usize = 30;
+/// What the archive answers in one call.
+const ROWS: usize = 512;
 
 impl World {
     /// All of it, of all conversations; first through the faults there are, then without.
@@ -22,6 +26,7 @@ impl World {
         for conversation in 0..self.models.len() {
             self.check_reads(conversation).await;
             self.check_marks(conversation).await;
+            self.check_rows(conversation).await;
         }
         self.check_indexes().await;
         self.archive.set(fault);
@@ -80,7 +85,7 @@ impl World {
 
     async fn check_marks(&mut self, conversation: usize) {
         let model = &self.models[conversation];
-        let marks = self.store.marks(model.conversation(), self.now).await.unwrap();
+        let marks = self.writer().marks(model.conversation(), self.now).await.unwrap();
         let before = std::mem::replace(&mut self.marks[conversation], marks);
         assert_eq!(marks.last, model.last(), "a seq for each message and no other");
         assert!(marks.floor - 1 <= marks.archived && marks.archived <= marks.last, "{marks:?}");
@@ -88,6 +93,22 @@ impl World {
             marks.floor >= before.floor && marks.archived >= before.archived && marks.last >= before.last,
             "{marks:?} after {before:?}"
         );
+    }
+
+    /// Each row goes at the date of its message, and none is missing that the archived mark speaks of.
+    async fn check_rows(&self, conversation: usize) {
+        let (model, marks) = (&self.models[conversation], &self.marks[conversation]);
+        let mut rows = Vec::new();
+        for from in (1..=model.last()).step_by(ROWS) {
+            let range = SeqRange { from, below: from + ROWS as u64 };
+            rows.extend(self.archive.rows(model.conversation(), range, self.now).await.unwrap());
+        }
+        for row in &rows {
+            assert_eq!(row.expires_at, model.at(row.seq).expires_at, "the date of row {}", row.seq);
+        }
+        let mut must = model.alive(self.latest).into_iter().filter(|seq| *seq <= marks.archived);
+        let missing = must.find(|seq| !rows.iter().any(|row| row.seq == *seq));
+        assert_eq!(missing, None, "it is archived up to {}", marks.archived);
     }
 
     pub(crate) async fn seek(&self, conversation: usize, hours_ago: u32) {
@@ -106,7 +127,7 @@ impl World {
 
     pub(crate) async fn describe(&self, conversation: usize) {
         let model = &self.models[conversation];
-        let described = self.store.describe(model.conversation(), self.now).await.unwrap();
+        let described = self.writer().describe(model.conversation(), self.now).await.unwrap();
         assert_eq!((described.marks.last, described.set_aside), (model.last(), None));
         let Some(archived) = described.archived_records else { return };
         let alive = |now: UnixMillis| model.alive(now).into_iter();
@@ -139,6 +160,6 @@ impl World {
         limit: usize,
     ) -> Result<Page, PullError> {
         let request = PullRequest { position, limit, fail_on_expired: false, form: PayloadForm::Plain };
-        self.store.pull(key, request, self.now).await
+        self.writer().pull(key, request, self.now).await
     }
 }

@@ -46,13 +46,13 @@ impl World {
         assert_eq!(self.members("trim").await, trim);
         let pieces: Vec<String> = raw.keys("qim:*:l:*").await.unwrap();
         assert_eq!(pieces.len(), stubs, "pieces for each stub and for nothing else");
-        let stats = self.store.hot().stats(self.now).await.unwrap();
+        let stats = self.writer().hot().stats(self.now).await.unwrap();
         let waiting: u64 = self.marks.iter().map(|marks| marks.last - marks.archived).sum();
         assert_eq!((stats.records, stats.unarchived, stats.set_aside), (records, waiting, 0));
     }
 
     async fn places(&self, raw: &mut MultiplexedConnection, id: &str) -> Places {
-        let shard = self.store.hot().shards().shard_of(&conversation(id));
+        let shard = self.writer().hot().shards().shard_of(&conversation(id));
         let range = redis::cmd("LRANGE").arg(format!("qim:{{{shard}}}:c:{id}")).arg(0).arg(-2).clone();
         range.query_async(raw).await.unwrap()
     }

@@ -5,6 +5,7 @@
 
 mod check;
 mod indexes;
+mod loss;
 mod step;
 #[path = "../support/mod.rs"]
 mod support;
@@ -17,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use proptest::arbitrary::any;
 use proptest::collection::vec;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use qim_store::ArchiveStore;
@@ -68,24 +70,22 @@ fn history(runtime: &Runtime, seed: u64, open: impl Fn(&str) -> Arc<dyn ArchiveS
     };
     let random = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let attempt = Cell::new(0);
-    let result = TestRunner::new_with_rng(config, random).run(&vec(any_step(), STEPS), |steps| {
-        let name = format!("s{seed}a{}", attempt.replace(attempt.get() + 1));
-        one(runtime, open(&name), &name, &steps)
-    });
+    let result = TestRunner::new_with_rng(config, random).run(
+        &(any::<bool>(), vec(any_step(), STEPS)),
+        |(is_forgetful, steps)| {
+            let name = format!("s{seed}a{}", attempt.replace(attempt.get() + 1));
+            one(runtime, World::new(open(&name), &name, is_forgetful), &steps)
+        },
+    );
     if let Err(error) = result {
         panic!("seed {seed}: {error}");
     }
 }
 
-fn one(
-    runtime: &Runtime,
-    archive: Arc<dyn ArchiveStore>,
-    name: &str,
-    steps: &[Step],
-) -> Result<(), TestCaseError> {
+fn one(runtime: &Runtime, world: impl Future<Output = World>, steps: &[Step]) -> Result<(), TestCaseError> {
     let run = catch_unwind(AssertUnwindSafe(|| {
         runtime.block_on(async {
-            let mut world = World::new(archive, name);
+            let mut world = world.await;
             for step in steps {
                 world.step(step).await;
                 world.check().await;

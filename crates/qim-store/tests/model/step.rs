@@ -13,6 +13,15 @@ pub(crate) const CONVERSATIONS: usize = 3;
 /// How far a clock may be put back. Writers ask the archive about retries so much before the window ends.
 pub(crate) const BACK_MAX: Duration = Duration::from_mins(59);
 
+/// What becomes of Redis.
+#[derive(Debug, Clone)]
+pub(crate) enum Loss {
+    /// It is emptied.
+    All,
+    /// It is killed, and starts from its file as it was after this one of the steps so far.
+    Since(Index),
+}
+
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     /// New messages of one class, as many hours old: an append, or an import.
@@ -65,8 +74,13 @@ pub(crate) enum Step {
     Maintain,
     /// From here on commits pack with another dictionary.
     Train,
-    /// From here on commits are those of a writer that stores payloads like this.
-    Restart(Compression),
+    /// From here on commits are those of a further writer, which stores payloads like this. Those before it live on.
+    AnotherWriter(Compression),
+    /// Redis loses data while its writers live, which put it back. A message is sent until it is taken.
+    Lose {
+        conversation: usize,
+        loss: Loss,
+    },
     Seek {
         conversation: usize,
         hours_ago: u32,
@@ -76,7 +90,16 @@ pub(crate) enum Step {
     },
 }
 
+/// A loss in one of so many steps: commits wait for 3 s after each.
+const LOSS_EACH: u32 = 250;
+
 pub(crate) fn any_step() -> impl Strategy<Value = Step> {
+    let kind = prop_oneof![Just(Loss::All), any::<Index>().prop_map(Loss::Since)];
+    let loses = (0..CONVERSATIONS, kind).prop_map(|(conversation, loss)| Step::Lose { conversation, loss });
+    prop_oneof![LOSS_EACH - 1 => usual_step(), 1 => loses]
+}
+
+fn usual_step() -> impl Strategy<Value = Step> {
     let conversation = || 0..CONVERSATIONS;
     let class = || select(RetentionClass::ALL.to_vec());
     let index = any::<Index>;
@@ -101,7 +124,7 @@ pub(crate) fn any_step() -> impl Strategy<Value = Step> {
         3 => archive.prop_map(Step::Archive),
         2 => Just(Step::Maintain),
         1 => Just(Step::Train),
-        1 => select(vec![Compression::Off, Compression::Zstd]).prop_map(Step::Restart),
+        1 => select(vec![Compression::Off, Compression::Zstd]).prop_map(Step::AnotherWriter),
         2 => (conversation(), select(vec![0, 1, 24, 170, 700]))
             .prop_map(|(conversation, hours_ago)| Step::Seek { conversation, hours_ago }),
         2 => conversation().prop_map(|conversation| Step::Describe { conversation }),

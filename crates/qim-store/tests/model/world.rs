@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::sample::Index;
 use qim_core::{Compression, ConversationKey, Message, RetentionClass, UnixMillis};
-use qim_store::hot::{Draft, HotError, Marks};
+use qim_store::hot::{Committed, Draft, HotError, Marks};
 use qim_store::tiered::{MoveError, TieredCommitError, TieredDraft};
 use qim_store::{ArchiveStore, TieredMessageStore};
 use qim_testkit::{ConversationModel, FaultMode, FaultProxy, ModelCommit, RedisServer};
@@ -21,10 +21,13 @@ const SURELY_ARCHIVED: Duration = Duration::from_hours(24 * 89);
 /// Every so many messages have a payload that is kept in pieces.
 const LARGE_EACH: u32 = 16;
 const LARGE_BYTES: usize = 20_000;
+/// About ten messages.
+const RECENT_BYTES_FEW: usize = 2_000;
 
 pub(crate) struct World {
     pub(crate) redis: RedisServer,
-    pub(crate) store: TieredMessageStore,
+    /// The last one commits; the others were there before it.
+    pub(crate) writers: Vec<TieredMessageStore>,
     pub(crate) archive: Arc<FaultyArchive>,
     link: FaultProxy,
     pub(crate) now: UnixMillis,
@@ -34,6 +37,12 @@ pub(crate) struct World {
     /// Of each conversation, as they were seen last.
     pub(crate) marks: Vec<Marks>,
     pub(crate) earliest: Vec<u64>,
+    /// How long the file of Redis was after each step.
+    pub(crate) file_bytes: Vec<u64>,
+    /// Writers keep less of what they acknowledged than a step takes.
+    pub(crate) is_forgetful: bool,
+    /// Redis has lost data.
+    pub(crate) has_lost: bool,
     next_id: u32,
     /// Something was trimmed while the archive did not answer: what expired then went without leaving its id there.
     has_trimmed_alone: bool,
@@ -41,17 +50,18 @@ pub(crate) struct World {
 
 impl World {
     /// An empty deployment over this archive. `name` sets its conversations apart from those of others there.
-    pub(crate) fn new(archive: Arc<dyn ArchiveStore>, name: &str) -> Self {
+    pub(crate) async fn new(archive: Arc<dyn ArchiveStore>, name: &str, is_forgetful: bool) -> Self {
         let redis = RedisServer::options().append_only().start();
         let link = FaultProxy::start(redis.addr());
         let archive = Arc::new(FaultyArchive::new(archive));
-        let store = open(&link, archive.clone(), Compression::Zstd);
+        let writers = vec![open(&link, archive.clone(), Compression::Zstd, is_forgetful).await];
+        let file_bytes = vec![redis.append_only_bytes()];
         let key = |i: usize| conversation(&format!("{name}c{i}"));
         let models = (0..CONVERSATIONS).map(|i| ConversationModel::new(key(i), thirty_days())).collect();
         let (marks, earliest) = (vec![Marks::NEW; CONVERSATIONS], vec![0; CONVERSATIONS]);
         Self {
             redis,
-            store,
+            writers,
             archive,
             link,
             now: NOW,
@@ -59,6 +69,9 @@ impl World {
             models,
             marks,
             earliest,
+            file_bytes,
+            is_forgetful,
+            has_lost: false,
             next_id: 0,
             has_trimmed_alone: false,
         }
@@ -68,7 +81,17 @@ impl World {
         self.models[conversation].conversation().clone()
     }
 
+    /// The writer that commits now.
+    pub(crate) fn writer(&self) -> &TieredMessageStore {
+        self.writers.last().expect("there is one from the beginning")
+    }
+
     pub(crate) async fn step(&mut self, step: &Step) {
+        self.take_step(step).await;
+        self.file_bytes.push(self.redis.append_only_bytes());
+    }
+
+    async fn take_step(&mut self, step: &Step) {
         match step {
             Step::Send { conversation, class, count, hours_old } => {
                 let created_at = self.now - HOUR * *hours_old;
@@ -99,7 +122,7 @@ impl World {
                 self.latest = self.latest.max(self.now);
             }
             Step::Rewind(time) => self.now = (self.now - *time).max(self.latest - BACK_MAX),
-            Step::Collect => _ = collect_all(self.store.hot(), self.now).await,
+            Step::Collect => _ = collect_all(self.writer().hot(), self.now).await,
             Step::Copy { conversation } => self.copy(*conversation).await,
             Step::Trim { conversation } => self.trim(*conversation).await,
             Step::CrashedCopy { conversation, at } => {
@@ -116,17 +139,19 @@ impl World {
             Step::Archive(fault) => _ = self.archive.set(*fault),
             Step::Maintain => self.maintain().await,
             Step::Train => self.train().await,
-            Step::Restart(compression) => {
-                self.store = open(&self.link, self.archive.clone(), *compression);
+            Step::AnotherWriter(compression) => {
+                let writer = open(&self.link, self.archive.clone(), *compression, self.is_forgetful).await;
                 // Where the archive is away it learns them when it needs them.
-                let _ = self.store.refresh_dictionaries().await;
+                let _ = writer.refresh_dictionaries().await;
+                self.writers.push(writer);
             }
+            Step::Lose { conversation, loss } => self.lose(*conversation, loss).await,
             Step::Seek { conversation, hours_ago } => self.seek(*conversation, *hours_ago).await,
             Step::Describe { conversation } => self.describe(*conversation).await,
         }
     }
 
-    fn new_draft(&mut self, class: RetentionClass, created_at: UnixMillis) -> Draft {
+    pub(crate) fn new_draft(&mut self, class: RetentionClass, created_at: UnixMillis) -> Draft {
         self.next_id += 1;
         let mut draft = draft(&format!("id-{}", self.next_id), class, created_at);
         if self.next_id.is_multiple_of(LARGE_EACH) {
@@ -140,7 +165,8 @@ impl World {
         let archived = known.class == RetentionClass::Default
             && self.latest < known.created_at + SURELY_ARCHIVED
             && !self.has_trimmed_alone;
-        !known.is_expired(self.latest) || self.latest < known.created_at + SURELY_HOT || archived
+        let hot = self.latest < known.created_at + SURELY_HOT && !self.has_lost;
+        !known.is_expired(self.latest) || hot || archived
     }
 
     /// One of the messages of which `fits` is true, as it is sent again.
@@ -166,10 +192,19 @@ impl World {
         })
     }
 
+    /// As clients send them.
+    pub(crate) fn as_sent(&self, drafts: &[Draft]) -> Vec<TieredDraft> {
+        let tiered = |draft: &Draft| TieredDraft {
+            draft: draft.clone(),
+            first_sent_at: Some(self.first_sent_at(draft.created_at)),
+        };
+        drafts.iter().map(tiered).collect()
+    }
+
     /// Sends a batch, and wants the answer that the model gives.
     async fn send(&mut self, conversation: usize, drafts: Vec<Draft>) {
         let key = self.key(conversation);
-        let result = self.store.commit(&key, &first_sent_when_created(&drafts), self.now).await;
+        let result = self.writer().commit(&key, &self.as_sent(&drafts), self.now).await;
         if let Err(TieredCommitError::Archive(_)) = result {
             // Whether it is known could not be asked: nothing was done, as the next check shows.
             return;
@@ -180,37 +215,53 @@ impl World {
                 assert_eq!(index, expected);
             }
             (ModelCommit::Taken(expected), Ok(answers)) => {
-                let told: Vec<_> = answers.iter().map(|answer| (answer.seq, answer.duplicate)).collect();
-                assert_eq!(told, expected, "seqs of {key}");
-                for answer in answers {
-                    let known = self.models[conversation].at(answer.seq);
-                    let told = answer.dates.map(|dates| (dates.created_at, dates.expires_at));
-                    assert!(told.is_some() || known.is_expired(self.latest), "a living record has dates");
-                    assert!(
-                        told.is_none_or(|told| told == (known.created_at, known.expires_at)),
-                        "dates of seq {}: {told:?}, not {:?}",
-                        answer.seq,
-                        (known.created_at, known.expires_at)
-                    );
-                }
+                self.check_answers(conversation, &expected, &answers);
             }
             (expected, result) => panic!("{expected:?} was to come, not {result:?}"),
         }
     }
 
+    fn check_answers(&self, conversation: usize, expected: &[(u64, bool)], answers: &[Committed]) {
+        let told: Vec<_> = answers.iter().map(|answer| (answer.seq, answer.duplicate)).collect();
+        assert_eq!(told, expected, "seqs of {}", self.key(conversation));
+        for answer in answers {
+            let known = self.models[conversation].at(answer.seq);
+            let told = answer.dates.map(|dates| (dates.created_at, dates.expires_at));
+            assert!(told.is_some() || known.is_expired(self.latest), "a living record has dates");
+            assert!(
+                told.is_none_or(|told| told == (known.created_at, known.expires_at)),
+                "dates of seq {}: {told:?}, not {:?}",
+                answer.seq,
+                (known.created_at, known.expires_at)
+            );
+        }
+    }
+
+    /// A new message was taken.
+    pub(crate) fn expect_taken(&mut self, conversation: usize, draft: &Draft, answers: &[Committed]) {
+        let ModelCommit::Taken(expected) = self.models[conversation].commit(&[message(draft)]) else {
+            unreachable!("it is new");
+        };
+        self.check_answers(conversation, &expected, answers);
+    }
+
     /// The answer to the first request for it is lost; so may be what was asked before. Then it is sent again.
     async fn send_unanswered(&mut self, conversation: usize, draft: Draft) {
-        let (key, batch) = (self.key(conversation), first_sent_when_created(std::slice::from_ref(&draft)));
+        let (key, batch) = (self.key(conversation), self.as_sent(std::slice::from_ref(&draft)));
         self.link.set(FaultMode::DropOneReply);
-        let first = self.store.commit(&key, &batch, self.now).await;
+        let first = self.writer().commit(&key, &batch, self.now).await;
         self.link.set(FaultMode::Pass);
         let unavailable =
             |error: &TieredCommitError| matches!(error, TieredCommitError::Hot(HotError::Unavailable(_)));
-        assert!(first.as_ref().err().is_none_or(unavailable), "{first:?}");
+        let may_fail =
+            |error: &TieredCommitError| unavailable(error) || matches!(error, TieredCommitError::Archive(_));
+        assert!(first.as_ref().err().is_none_or(may_fail), "{first:?}");
         let again = loop {
-            match self.store.commit(&key, &batch, self.now).await {
+            match self.writer().commit(&key, &batch, self.now).await {
                 // The connection may still be that of the lost answer.
                 Err(error) if unavailable(&error) => {}
+                // It has to be asked, as it was the first time.
+                Err(TieredCommitError::Archive(_)) => _ = self.archive.set(Fault::None),
                 result => break result.expect("it can be committed").remove(0),
             }
         };
@@ -226,24 +277,24 @@ impl World {
                 break;
             }
         }
-        let _ = self.store.maintain_dictionaries(self.now).await;
+        let _ = self.writer().maintain_dictionaries(self.now).await;
     }
 
     async fn train(&self) {
         let words = format!("body of id-{}", self.next_id);
-        let _ = self.store.add_dictionary(words.into(), self.now).await;
-        let _ = self.store.refresh_dictionaries().await;
+        let _ = self.writer().add_dictionary(words.into(), self.now).await;
+        let _ = self.writer().refresh_dictionaries().await;
     }
 
     /// Copies all of it, or until the archive fails.
-    async fn copy(&self, conversation: usize) {
+    pub(crate) async fn copy(&self, conversation: usize) {
         if self.models[conversation].last() == 0 {
             return;
         }
-        let (key, hot) = (self.key(conversation), self.store.hot());
+        let (key, hot) = (self.key(conversation), self.writer().hot());
         let fence = fence(hot, &key).await;
         loop {
-            match self.store.copy(&key, &fence, self.now).await {
+            match self.writer().copy(&key, &fence, self.now).await {
                 Ok(report) if report.more => {}
                 Ok(_) | Err(MoveError::Archive(_)) => break,
                 Err(error) => panic!("{error}"),
@@ -255,10 +306,10 @@ impl World {
     /// Trims all that is due, or until the archive fails.
     async fn trim(&mut self, conversation: usize) {
         self.has_trimmed_alone |= !self.archive.is_well();
-        let (key, hot) = (self.key(conversation), self.store.hot());
+        let (key, hot) = (self.key(conversation), self.writer().hot());
         let fence = fence(hot, &key).await;
         loop {
-            match self.store.trim(&key, &fence, self.now).await {
+            match self.writer().trim(&key, &fence, self.now).await {
                 Ok(report) if report.more => {}
                 Ok(_) | Err(MoveError::Archive(_)) => break,
                 Err(error) => panic!("{error}"),
@@ -271,31 +322,37 @@ impl World {
         if self.models[conversation].last() == 0 {
             return;
         }
-        let (key, hot) = (self.key(conversation), self.store.hot());
+        let (key, hot) = (self.key(conversation), self.writer().hot());
         let stale = fence(hot, &key).await;
         hot.release_lease(&stale).await.unwrap();
         let fresh = fence(hot, &key).await;
-        let before = self.store.marks(&key, self.now).await.unwrap();
-        let copied = self.store.copy(&key, &stale, self.now).await;
-        let trimmed = self.store.trim(&key, &stale, self.now).await;
+        let before = self.writer().marks(&key, self.now).await.unwrap();
+        let copied = self.writer().copy(&key, &stale, self.now).await;
+        let trimmed = self.writer().trim(&key, &stale, self.now).await;
         for refused in [copied.err(), trimmed.err()] {
             let refused = refused.expect("it is fenced");
             assert!(matches!(refused, MoveError::Hot(HotError::Fenced) | MoveError::Archive(_)), "{refused}");
         }
-        assert_eq!(self.store.marks(&key, self.now).await.unwrap(), before, "it moved nothing");
+        assert_eq!(self.writer().marks(&key, self.now).await.unwrap(), before, "it moved nothing");
         hot.release_lease(&fresh).await.unwrap();
         self.copy(conversation).await;
     }
 }
 
-fn open(link: &FaultProxy, archive: Arc<FaultyArchive>, compression: Compression) -> TieredMessageStore {
-    let hot = connect_to(&format!("redis://{}", link.addr())).with_compression(compression);
-    TieredMessageStore::with_trim(hot, archive, WINDOW)
-}
-
-fn first_sent_when_created(drafts: &[Draft]) -> Vec<TieredDraft> {
-    let tiered = |draft: &Draft| TieredDraft { draft: draft.clone(), first_sent_at: Some(draft.created_at) };
-    drafts.iter().map(tiered).collect()
+/// A writer that has seen Redis: what it finds from then on is no new deployment.
+async fn open(
+    link: &FaultProxy,
+    archive: Arc<FaultyArchive>,
+    compression: Compression,
+    is_forgetful: bool,
+) -> TieredMessageStore {
+    let recent_bytes_max = if is_forgetful { RECENT_BYTES_FEW } else { usize::MAX };
+    let hot = connect_to(&format!("redis://{}", link.addr()))
+        .with_compression(compression)
+        .with_recent_bytes_max(recent_bytes_max);
+    let writer = TieredMessageStore::with_trim(hot, archive, WINDOW);
+    writer.watch_lineage(NOW, false).await.expect("Redis answers");
+    writer
 }
 
 fn message(draft: &Draft) -> Message {

@@ -1,6 +1,7 @@
 //! Redis restarts, fails over, is emptied or replaced: nothing that was acknowledged is lost without a word, and no seq is
 //! given twice. Each test ends with the same question: is every acknowledged record at its seq, or named in a gap?
 
+mod archivers;
 mod readers;
 #[path = "../support/mod.rs"]
 mod support;
@@ -12,7 +13,7 @@ use qim_core::RetentionClass::Default as DefaultClass;
 use qim_store::TieredMessageStore;
 use qim_store::hot::{CommitError, HotError};
 use qim_store::tiered::{Position, PullError, PullRequest, TieredCommitError, TieredDraft};
-use qim_testkit::RedisServer;
+use qim_testkit::{FaultMode, FaultProxy, RedisServer};
 use support::*;
 
 /// A writer, as its daemon would run it: the loop is the test's.
@@ -173,6 +174,27 @@ async fn a_writer_that_outlives_its_redis_puts_back_what_the_file_had_not() {
     check(&[&writer]).await;
     assert_eq!(history(&writer.store, "c").await.1, []);
     assert!(writer.store.hot().loss_report().restored >= 5, "the file may have been written later");
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_as_known_is_put_back_too() {
+    let tiers = tiers();
+    let link = FaultProxy::start(tiers.redis.addr());
+    let hot = connect_to(&format!("redis://{}", link.addr()));
+    let url = format!("sqlite:{}", tiers.dir.path().join("archive.db").display());
+    let mut writer = Writer::of(TieredMessageStore::with_trim(hot, open_archive(&url), WINDOW));
+    writer.send("c", 0..2).await;
+    let kept = tiers.redis.append_only_file();
+    // The record is there, and whoever committed it heard nothing of that: only the second try is acknowledged.
+    link.set(FaultMode::DropOneReply);
+    assert!(writer.try_send("c", "id-2").await.is_err());
+    assert_eq!(writer.send_until_taken(&[], "c", "id-2").await, 3);
+    tiers.redis.kill();
+    tiers.redis.set_append_only_file(&kept);
+    tiers.redis.restart();
+    assert_eq!(writer.send_until_taken(&[], "c", "id-3").await, 4, "its seq is not given again");
+    check(&[&writer]).await;
+    assert_eq!(history(&writer.store, "c").await.1, []);
 }
 
 #[tokio::test]
