@@ -224,8 +224,13 @@ impl<'a> Check<'a> {
     /// Acknowledged before the page was asked for, alive when it was answered, and not on it.
     fn absent(&mut self, read: &Read) {
         let shown: BTreeSet<u64> = read.records.iter().map(|seen| seen.seq).collect();
-        let gaps: &[(u64, u64)] = if self.excuses.gaps { &read.gaps } else { &[] };
-        let named = |seq: u64| gaps.iter().any(|(from, to)| (*from..=*to).contains(&seq));
+        // A page names the gaps among the seqs that it is about; the earliest seq lies above those that any page names.
+        let gaps_of = |reads: &[&Read]| -> Vec<(u64, u64)> {
+            let gaps = reads.iter().flat_map(|read| read.gaps.iter().copied());
+            gaps.filter(|_| self.excuses.gaps).collect()
+        };
+        let (here, anywhere) = (gaps_of(&[read]), gaps_of(&self.reads));
+        let named = |gaps: &[(u64, u64)], seq| gaps.iter().any(|(from, to)| (*from..=*to).contains(&seq));
         for (number, sent) in self.messages() {
             let Some((seq, _)) = sent.acknowledged().find(|(_, known)| *known < read.sent_ms) else {
                 continue;
@@ -239,10 +244,10 @@ impl<'a> Check<'a> {
                 );
             }
             let alive = sent.lives_until(self.excuses.skew_ms) > read.done_ms + self.excuses.skew_ms;
-            if !alive || named(seq) {
+            if !alive || named(&here, seq) {
                 continue;
             }
-            if seq < read.earliest && !read.archive_unavailable {
+            if seq < read.earliest && !read.archive_unavailable && !named(&anywhere, seq) {
                 let said = format!("the earliest is said to be {}", read.earliest);
                 self.note(Breach::FalseGap, seq, Some(number), said);
             }
