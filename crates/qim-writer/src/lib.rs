@@ -94,6 +94,9 @@ async fn open_tiers(daemon: &Daemon<WriterConfig>) -> anyhow::Result<TieredMessa
         recent_bytes_max: daemon.config.recent_bytes_max,
     };
     let store = qim_tiers::open(daemon, committing).await?;
+    if let Err(error) = store.introduce_writer().await {
+        tracing::warn!(%error, "other writers may not know of this one yet");
+    }
     // From the first message on, so that a restart makes no larger records. The loop tries again.
     if let Err(error) = store.refresh_dictionaries().await {
         tracing::warn!(%error, "the dictionaries cannot be read yet");

@@ -1,5 +1,6 @@
 //! Which history of Redis this store works on (lua/lineage.lua, ADR 18), and who else does.
 
+mod introduction;
 mod look;
 
 use std::collections::HashMap;

@@ -8,7 +8,7 @@ use qim_core::{ConversationKey, UnixMillis};
 use super::{TierError, TieredMessageStore};
 use crate::archive::{ArchiveError, Gap};
 use crate::conversation_cache::ConversationCache;
-use crate::hot::{HotError, HotPage, Marks, PageStart, PutBackState};
+use crate::hot::{HotError, HotPage, HotValue, Marks, PageStart, PutBackState};
 
 /// How many gaps are named on one page.
 const GAPS_MAX: usize = 100;
@@ -74,6 +74,14 @@ impl TieredMessageStore {
         }
         match self.settle(conversation, now).await {
             Ok(()) => Ok(self.hot_page(conversation, start, limit, now).await?),
+            // What is hot waits to be archived before the conversation can go on behind the gap.
+            Err(TierError::Hot(error)) if page.marks.last > 0 => {
+                let gaps = self.archive.gaps(conversation).await?;
+                match gaps.last() {
+                    Some(gap) if gap.to > page.marks.last => Ok(ending_with(page, *gap, start)),
+                    _ => Err(error.into()),
+                }
+            }
             Err(_) if page.marks.last > 0 => Ok(page),
             Err(_) => Ok(HotPage::of_marks(Marks {
                 last: high_water,
@@ -83,4 +91,20 @@ impl TieredMessageStore {
             })),
         }
     }
+}
+
+/// The page of a conversation that ends with this gap, of which the hot tier does not know yet.
+fn ending_with(mut page: HotPage, gap: Gap, start: PageStart) -> HotPage {
+    let hot_end = page.marks.last;
+    let is_last = match start {
+        PageStart::Before(seq) => seq > gap.to,
+        PageStart::After(seq) => page.values.last().map_or(seq, HotValue::seq) >= hot_end,
+        PageStart::Unarchived => false,
+    };
+    if is_last {
+        let created_at = page.marks.last_created_at;
+        page.values.push(HotValue::Collected { seq: gap.to, created_at, is_lost: true });
+    }
+    page.marks.last = gap.to;
+    page
 }

@@ -6,7 +6,7 @@ use qim_core::UnixMillis;
 
 use super::{TierError, TieredMessageStore};
 use crate::archive::Gap;
-use crate::hot::{Founding, Hole, Lineage, PageStart, PutBack, Settle, Settled};
+use crate::hot::{Founding, Hole, HotError, Lineage, PageStart, PutBack, Settle, Settled};
 
 /// Other writers have this long to put back what comes before: they look every half second, and no commit is taken for
 /// longer (`QUARANTINE_MS` in `lineage.lua`).
@@ -75,6 +75,11 @@ impl TieredMessageStore {
             }
         }
         Ok(())
+    }
+
+    /// For a new writer, before it takes commits: makes sure that the others know of it (ADR 18). Takes two seconds at most.
+    pub async fn introduce_writer(&self) -> Result<(), HotError> {
+        self.hot.introduce_writer().await
     }
 
     /// A Redis without a lineage is a new deployment where the archive has nothing either.

@@ -257,6 +257,32 @@ async fn after_a_total_loss_with_its_writer_no_seq_is_given_again_and_the_gap_is
 }
 
 #[tokio::test]
+async fn a_writer_makes_itself_known_so_that_it_is_missed_when_it_is_lost_with_all_of_redis() {
+    let tiers = tiers();
+    let mut survivor = Writer::of(tiers.store.clone());
+    survivor.send("other", 0..1).await;
+    let mut newcomer = Writer::beside(&tiers);
+    let introduced = newcomer.store.introduce_writer();
+    let looks = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        survivor.look().await;
+        tokio::time::Instant::now()
+    };
+    let introduction = async {
+        introduced.await.unwrap();
+        tokio::time::Instant::now()
+    };
+    let (introduced, looked) = futures::join!(introduction, looks);
+    assert!(introduced >= looked, "it waits until the other one knows of it");
+    newcomer.send("c", 0..5).await;
+    tiers.redis.restart_empty();
+    // It is not heard of again, and the other one has not looked since its commits.
+    let first = survivor.send_until_taken(&[], "c", "id-9").await;
+    assert!(first > 5, "{first}");
+    check(&[&survivor, &newcomer]).await;
+}
+
+#[tokio::test]
 async fn a_slower_writer_is_waited_for_and_fills_in_what_comes_before() {
     let tiers = tiers();
     let mut quick = Writer::of(tiers.store.clone());

@@ -98,3 +98,33 @@ async fn readers_wait_for_writers_of_which_an_emptied_redis_knows_nothing() {
     let (records, gaps) = history(&reader.store, "hot").await;
     assert_eq!((records.len(), gaps.len()), (8, 0));
 }
+
+#[tokio::test]
+async fn a_conversation_that_waits_for_the_archive_is_read_to_its_gap() {
+    let tiers = tiers();
+    let mut survivor = Writer::of(tiers.store.clone());
+    let mut dead = Writer::beside(&tiers);
+    survivor.send("c", 0..3).await;
+    dead.send("other", 3..4).await;
+    survivor.look().await;
+    tiers.redis.command(&["FLUSHALL"]);
+    // What the survivor puts back is hot and not archived; how far the conversation went nobody knows.
+    let (records, gaps) = history(&survivor.store, "c").await;
+    assert_eq!(records.into_keys().collect::<Vec<_>>(), [1, 2, 3]);
+    let [(4, end)] = gaps[..] else { panic!("{gaps:?}") };
+    let newest = PullRequest {
+        position: Position::Before(u64::MAX),
+        limit: 2,
+        fail_on_expired: false,
+        form: qim_core::PayloadForm::Plain,
+    };
+    let page = survivor.store.pull(&conversation("c"), newest, NOW).await.unwrap();
+    assert_eq!(page.records.iter().map(|record| record.seq).collect::<Vec<_>>(), [2, 3]);
+    assert_eq!((page.last, page.gaps.len(), page.has_more), (end, 1, true));
+    assert_eq!(survivor.store.describe(&conversation("c"), NOW).await.unwrap().marks.last, end);
+    copy(&survivor, "c").await;
+    assert_eq!(survivor.send_until_taken(&[], "c", "id-9").await, end + 1);
+    let (records, gaps) = history(&survivor.store, "c").await;
+    assert_eq!(records.into_keys().collect::<Vec<_>>(), [1, 2, 3, end + 1]);
+    assert_eq!(gaps, [(4, end)]);
+}
