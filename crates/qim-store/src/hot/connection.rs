@@ -1,4 +1,5 @@
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use qim_core::{ClientTls, RedisUrl};
@@ -14,9 +15,7 @@ use super::cluster::Cluster;
 use super::dialer::Dialer;
 use super::keys::ShardKeys;
 use super::script::{Script, ScriptCall};
-
-/// How often it is tried again to connect to a single server, before the calls that wait for it hear so.
-const RECONNECTS: usize = 6;
+use super::single::Single;
 
 /// One server or a cluster. Connects on the first call and again after it was lost; every call has a deadline.
 #[derive(Clone)]
@@ -27,7 +26,7 @@ pub(super) struct Connection {
 
 #[derive(Clone)]
 enum Target {
-    Single(ConnectionManager),
+    Single(Arc<Single>),
     Cluster(Cluster),
 }
 
@@ -36,7 +35,7 @@ impl Connection {
         let dialer = Dialer::new(url.is_tls().then_some(tls), timeout);
         let info = |url: &String| url.as_str().into_connection_info();
         let target = match url {
-            RedisUrl::Single(url) => Target::Single(dialer.dial(info(url)?, RECONNECTS)?),
+            RedisUrl::Single(url) => Target::Single(Arc::new(Single::new(dialer, info(url)?)?)),
             RedisUrl::Cluster(nodes) => {
                 let infos = nodes.iter().map(info).collect::<RedisResult<Vec<_>>>()?;
                 Target::Cluster(Cluster::new(dialer, &infos, timeout)?)
@@ -83,24 +82,23 @@ impl Connection {
         call: &Cmd,
         then: &Cmd,
     ) -> Result<T, HotError> {
-        let Target::Single(connection) = &self.target else {
+        let Target::Single(server) = &self.target else {
             return Err(HotError::Refused("a cluster is not waited for".into()));
         };
-        let mut connection = connection.clone();
         let both = |call: &Cmd| {
             let mut both = redis::pipe();
             both.add_command(call.clone()).ignore().add_command(then.clone());
             both
         };
-        let (reply,) = within(self.deadline(), async {
+        let replies = server.call(self.deadline(), async |mut connection| {
             match both(call).query_async(&mut connection).await {
                 Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                     both(&script.eval(call)).query_async(&mut connection).await
                 }
                 replies => replies,
             }
-        })
-        .await?;
+        });
+        let (reply,) = replies.await?;
         Ok(reply)
     }
 
@@ -116,14 +114,13 @@ impl Connection {
         call: &ScriptCall<'_>,
     ) -> Result<(Value, Value), HotError> {
         let evalsha = call.evalsha();
-        let Target::Single(connection) = &self.target else {
+        let Target::Single(server) = &self.target else {
             // Where their slot moves, each has to follow it for itself.
             return futures::try_join!(self.command(&command), self.evalsha(call.script, &evalsha));
         };
-        let mut connection = connection.clone();
         let mut pipeline = Pipeline::with_capacity(2);
         pipeline.add_command(command).add_command(evalsha.clone()).ignore_errors();
-        let replies = within(self.deadline(), async {
+        let replies = server.call(self.deadline(), async |mut connection| {
             let (first, second): (Value, Value) = pipeline.query_async(&mut connection).await?;
             if matches!(&second, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
             {
@@ -159,10 +156,11 @@ impl Connection {
 
     async fn request(&self, command: &Cmd, deadline: Instant) -> RedisResult<Value> {
         match &self.target {
-            Target::Single(connection) => {
-                let mut connection = connection.clone();
-                within(deadline, async { connection.send_packed_command(command).await?.extract_error() })
-                    .await
+            Target::Single(server) => {
+                let call = async |mut connection: ConnectionManager| {
+                    connection.send_packed_command(command).await?.extract_error()
+                };
+                server.call(deadline, call).await
             }
             // Boxed: as large as it is, it would be part of every call's future.
             Target::Cluster(cluster) => Box::pin(cluster.request(command, deadline)).await,

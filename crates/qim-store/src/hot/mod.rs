@@ -29,6 +29,7 @@ mod sample;
 mod script;
 mod scripts;
 mod settle;
+mod single;
 mod stats;
 
 use std::sync::Arc;
