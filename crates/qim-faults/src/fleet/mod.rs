@@ -9,7 +9,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use qim_testkit::{Daemon, FaultProxy, Launch, RedisServer};
 
 use crate::kind::{Effect, Kind, Target};
@@ -58,6 +58,9 @@ impl Fleet {
             .arg("appendfsync", sync)
             .arg("maxmemory-policy", "noeviction")
             .start();
+        if archive.server().is_some() {
+            begin_lineage(&redis)?;
+        }
         let mut fleet = Self { writers: Vec::new(), archivers: Vec::new(), redis, archive };
         for i in 0..schedule.writers {
             let member = fleet.member(dir, schedule, Target::Writer, i)?;
@@ -156,4 +159,13 @@ impl Fleet {
         self.redis.kill();
         self.archive.close();
     }
+}
+
+/// The keyspace has had other runs, so that a Redis without a lineage would pass for one that lost everything.
+fn begin_lineage(redis: &RedisServer) -> Result<()> {
+    let reply = redis.command(&["INFO", "replication"]);
+    let info = reply.texts().concat();
+    let id = info.lines().find_map(|line| line.strip_prefix("master_replid:")).context("Redis has an id")?;
+    redis.command(&["SET", "qim:lineage", &format!("1 0 {} 0", id.trim())]);
+    Ok(())
 }
