@@ -2,7 +2,7 @@ use qim_core::{ConversationKey, UnixMillis};
 
 use super::{TierError, TieredMessageStore};
 use crate::archive::Gap;
-use crate::hot::{HotError, Marks, PageStart};
+use crate::hot::{HotError, HotValue, Marks, PageStart};
 
 /// What there is to say about a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,13 +49,17 @@ impl TieredMessageStore {
         let page = self.hot_page(conversation, start.0, start.1, now).await?;
         let page = self.settled_page(conversation, page, start, now).await?;
         let earliest = self.earliest_available(conversation, &page, now).await?;
+        let lost: Vec<u64> = page.values.iter().map(HotValue::seq).collect();
         Ok(Description {
             marks: page.marks,
             earliest_available: earliest.seq,
             hot_bytes: self.hot.conversation_bytes(conversation).await?,
             archived_records: self.archive.count(conversation, now).await.ok(),
             shard: self.hot.shards().shard_of(conversation),
-            gaps: self.archive.gaps(conversation).await.ok(),
+            gaps: match self.gap_of_unknown(conversation, &lost).await {
+                Some(gap) => Some(vec![gap]),
+                None => self.archive.gaps(conversation).await.ok(),
+            },
             set_aside: self.hot.set_aside_reason(conversation).await?,
         })
     }

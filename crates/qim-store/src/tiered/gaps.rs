@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use qim_core::{ConversationKey, UnixMillis};
 
+use super::settle::UNKNOWN_SEQS;
 use super::{TierError, TieredMessageStore};
 use crate::archive::{ArchiveError, Gap};
 use crate::conversation_cache::ConversationCache;
@@ -37,7 +38,9 @@ impl TieredMessageStore {
         let remembered = self.gaps.get(conversation).filter(|remembered| {
             remembered.floor >= floor && lost.iter().all(|seq| names(&remembered.gaps, seq))
         });
-        let gaps = if let Some(Remembered { gaps, .. }) = remembered {
+        let gaps = if let Some(gap) = self.gap_of_unknown(conversation, lost).await {
+            [gap].into()
+        } else if let Some(Remembered { gaps, .. }) = remembered {
             gaps
         } else {
             let gaps: Arc<[Gap]> = self.archive.gaps(conversation).await?.into();
@@ -46,6 +49,12 @@ impl TieredMessageStore {
         };
         let overlaps = |gap: &&Gap| gap.from <= *seqs.end() && gap.to >= *seqs.start();
         Ok(gaps.iter().filter(overlaps).take(GAPS_MAX).copied().collect())
+    }
+
+    /// What will be noted of a conversation that nobody knows, once it goes on.
+    pub(super) async fn gap_of_unknown(&self, conversation: &ConversationKey, lost: &[u64]) -> Option<Gap> {
+        let lineage = self.hot.lineage(conversation).await.ok().filter(|_| lost == [UNKNOWN_SEQS])?;
+        Some(Gap { from: 1, to: UNKNOWN_SEQS, noticed_at: lineage.doubted_at()? })
     }
 
     /// The page of a conversation that was not settled since Redis may have lost data: settles it where that can be done
@@ -62,14 +71,16 @@ impl TieredMessageStore {
         if page.checked_in.is_settled_in(&lineage) {
             return Ok(page);
         }
-        if self.hot.put_back_state(conversation) == PutBackState::Underway {
+        let state = self.hot.put_back_state(conversation);
+        if state == PutBackState::Underway {
             return Err(HotError::putting_back().into());
         }
         let mut high_water = 0;
         if page.marks.last == 0 {
             high_water = self.archive.high_water(conversation).await?;
             if high_water == 0 {
-                return Ok(page);
+                // Either it never was, or all of it is lost.
+                return Ok(if state == PutBackState::Complete { page } else { of_unknown(start) });
             }
         }
         match self.settle(conversation, now).await {
@@ -78,7 +89,7 @@ impl TieredMessageStore {
             Err(TierError::Hot(error)) if page.marks.last > 0 => {
                 let gaps = self.archive.gaps(conversation).await?;
                 match gaps.last() {
-                    Some(gap) if gap.to > page.marks.last => Ok(ending_with(page, *gap, start)),
+                    Some(gap) if gap.from == page.marks.last + 1 => Ok(ending_with(page, *gap, start)),
                     _ => Err(error.into()),
                 }
             }
@@ -91,6 +102,12 @@ impl TieredMessageStore {
             })),
         }
     }
+}
+
+/// The page of a conversation that nobody knows, and of which there may have been something.
+fn of_unknown(start: PageStart) -> HotPage {
+    let gap = Gap { from: 1, to: UNKNOWN_SEQS, noticed_at: UnixMillis::EPOCH };
+    HotPage { looked_to: gap.to, ..ending_with(HotPage::EMPTY, gap, start) }
 }
 
 /// The page of a conversation that ends with this gap, of which the hot tier does not know yet.

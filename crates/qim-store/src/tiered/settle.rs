@@ -12,7 +12,7 @@ use crate::hot::{
 const ATTEMPTS_MAX: usize = 8;
 /// How many seqs are left out where some may have been given that nobody knows of: more than one conversation gets before
 /// the archive has them.
-const UNKNOWN_SEQS: u64 = 1 << 20;
+pub(super) const UNKNOWN_SEQS: u64 = 1 << 20;
 /// Longer holes than this are not filled: what is hot before them leaves the hot tier first.
 const FILLED_MAX: u64 = 64 * SCRIPT_RECORDS_MAX as u64;
 /// Most bytes of records that are filled in by one call.

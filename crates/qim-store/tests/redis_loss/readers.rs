@@ -128,3 +128,21 @@ async fn a_conversation_that_waits_for_the_archive_is_read_to_its_gap() {
     assert_eq!(records.into_keys().collect::<Vec<_>>(), [1, 2, 3, end + 1]);
     assert_eq!(gaps, [(4, end)]);
 }
+
+#[tokio::test]
+async fn a_conversation_that_may_have_been_lost_whole_is_said_to_be() {
+    let tiers = tiers();
+    let mut dead = Writer::of(tiers.store.clone());
+    dead.send("c", 0..5).await;
+    tiers.redis.restart_empty();
+    let mut writer = Writer::beside(&tiers);
+    let (records, gaps) = history(&writer.store, "c").await;
+    let [(1, end)] = gaps[..] else { panic!("{gaps:?}") };
+    assert!(records.is_empty() && end > 5);
+    let described = writer.store.describe(&conversation("c"), NOW).await.unwrap();
+    assert_eq!((described.marks.last, described.earliest_available), (end, end + 1));
+    assert_eq!(described.gaps.unwrap().len(), 1);
+    assert_eq!(writer.send_until_taken(&[], "c", "id-9").await, end + 1);
+    let (records, gaps) = history(&writer.store, "c").await;
+    assert_eq!((records.into_keys().collect::<Vec<_>>(), &gaps[..]), (vec![end + 1], &[(1, end)][..]));
+}
