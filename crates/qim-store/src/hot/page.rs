@@ -87,33 +87,22 @@ impl RedisMessageStore {
         limit: usize,
         now: UnixMillis,
     ) -> Result<HotPage, HotError> {
-        self.read_whole(conversation, None, start, limit, now).await
+        self.read_page_in(None, conversation, start, limit, now).await
     }
 
-    /// As [`Self::read_page`], in this lineage: an error where it ended, so that a conversation that Redis lost is not taken
-    /// for one that never was.
+    /// As [`Self::read_page`], in this lineage, where one is given: an error where it ended, so that a conversation that Redis
+    /// lost is not taken for one that never was.
     pub(crate) async fn read_page_in(
         &self,
-        lineage: &Lineage,
-        conversation: &ConversationKey,
-        start: PageStart,
-        limit: usize,
-        now: UnixMillis,
-    ) -> Result<HotPage, HotError> {
-        self.read_whole(conversation, Some(lineage), start, limit, now).await
-    }
-
-    async fn read_whole(
-        &self,
-        conversation: &ConversationKey,
         lineage: Option<&Lineage>,
+        conversation: &ConversationKey,
         start: PageStart,
         limit: usize,
         now: UnixMillis,
     ) -> Result<HotPage, HotError> {
         for _ in 0..ATTEMPTS_MAX {
             let RawPage { marks, first_readable, looked_to, checked_in, first, values } =
-                self.read_raw(conversation, lineage, start, limit, now).await?;
+                self.read_raw(lineage, conversation, start, limit, now).await?;
             if let Some(values) = self.complete(conversation, first, values).await? {
                 return Ok(HotPage { marks, first_readable, looked_to, values, checked_in });
             }
@@ -121,11 +110,11 @@ impl RedisMessageStore {
         Err(HotError::Unavailable("records are removed faster than they can be read".into()))
     }
 
-    /// As [`Self::read_page_in`], where a lineage is given; the pieces of large records are not read.
+    /// As [`Self::read_page_in`]; the pieces of large records are not read.
     pub(super) async fn read_raw(
         &self,
-        conversation: &ConversationKey,
         lineage: Option<&Lineage>,
+        conversation: &ConversationKey,
         start: PageStart,
         limit: usize,
         now: UnixMillis,

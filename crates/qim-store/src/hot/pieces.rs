@@ -104,7 +104,7 @@ impl RedisMessageStore {
         value: &[u8],
     ) -> Result<bool, HotError> {
         let start = PageStart::After(seq - 1);
-        let page = self.read_raw(conversation, None, start, 1, UnixMillis::EPOCH).await?;
+        let page = self.read_raw(None, conversation, start, 1, UnixMillis::EPOCH).await?;
         Ok(page.first == seq && page.values.first().is_some_and(|stands| stands == value))
     }
 }

@@ -45,9 +45,7 @@ impl TieredMessageStore {
         conversation: &ConversationKey,
         now: UnixMillis,
     ) -> Result<Description, TierError> {
-        let start = (PageStart::After(u64::MAX), 0);
-        let page = self.hot_page(conversation, start.0, start.1, now).await?;
-        let page = self.settled_page(conversation, page, start, now).await?;
+        let page = self.settled_page(conversation, PageStart::After(u64::MAX), 0, now).await?;
         let earliest = self.earliest_available(conversation, &page, now).await?;
         let lost: Vec<u64> = page.values.iter().map(HotValue::seq).collect();
         Ok(Description {

@@ -101,7 +101,7 @@ impl TieredMessageStore {
         now: UnixMillis,
     ) -> Result<HotPage, HotError> {
         let lineage = self.hot.lineage(conversation).await?;
-        let mut page = self.hot.read_page_in(&lineage, conversation, start, limit, now).await?;
+        let mut page = self.hot.read_page_in(Some(&lineage), conversation, start, limit, now).await?;
         self.stand_in(conversation, &mut page, now).await;
         let needed = |value: &HotValue| value.readable(now)?.dictionary();
         for id in page.values.iter().filter_map(needed).collect::<BTreeSet<_>>() {

@@ -53,20 +53,24 @@ impl TieredMessageStore {
 
     /// What will be noted of a conversation that nobody knows, once it goes on.
     pub(super) async fn gap_of_unknown(&self, conversation: &ConversationKey, lost: &[u64]) -> Option<Gap> {
-        let lineage = self.hot.lineage(conversation).await.ok().filter(|_| lost == [UNKNOWN_SEQS])?;
+        if lost != [UNKNOWN_SEQS] {
+            return None;
+        }
+        let lineage = self.hot.lineage(conversation).await.ok()?;
         Some(Gap { from: 1, to: UNKNOWN_SEQS, noticed_at: lineage.doubted_at()? })
     }
 
-    /// The page of a conversation that was not settled since Redis may have lost data: settles it where that can be done
-    /// now. Else what the archive has must be shown at least where Redis knows nothing. An error while writers put back what
-    /// they acknowledged: it may belong on the page.
+    /// A page of the hot tier. Settles a conversation that was not since Redis may have lost data, where that can be done now.
+    /// Else what the archive has must be shown at least where Redis knows nothing. An error while writers put back what they
+    /// acknowledged: it may belong on the page.
     pub(super) async fn settled_page(
         &self,
         conversation: &ConversationKey,
-        page: HotPage,
-        (start, limit): (PageStart, usize),
+        start: PageStart,
+        limit: usize,
         now: UnixMillis,
     ) -> Result<HotPage, TierError> {
+        let page = self.hot_page(conversation, start, limit, now).await?;
         let lineage = self.hot.lineage(conversation).await?;
         if page.checked_in.is_settled_in(&lineage) {
             return Ok(page);

@@ -140,9 +140,7 @@ impl TieredMessageStore {
         request: PullRequest,
         now: UnixMillis,
     ) -> Result<FilledPage, PullError> {
-        let start = (PageStart::After(after), request.limit);
-        let hot = self.hot_page(conversation, start.0, start.1, now).await?;
-        let hot = self.settled_page(conversation, hot, start, now).await?;
+        let hot = self.settled_page(conversation, PageStart::After(after), request.limit, now).await?;
         let earliest = self.earliest_available(conversation, &hot, now).await?;
         // With the archive away it is not known what expired: below, that is said instead.
         let known = earliest.archive_error.is_none();
@@ -214,9 +212,7 @@ impl TieredMessageStore {
         request: PullRequest,
         now: UnixMillis,
     ) -> Result<FilledPage, PullError> {
-        let start = (PageStart::Before(before), request.limit);
-        let hot = self.hot_page(conversation, start.0, start.1, now).await?;
-        let mut hot = self.settled_page(conversation, hot, start, now).await?;
+        let mut hot = self.settled_page(conversation, PageStart::Before(before), request.limit, now).await?;
         let earliest = self.earliest_available(conversation, &hot, now).await?;
         let floor = hot.marks.floor;
         let mut fill = PageFill::start(&earliest, hot.marks, before.min(hot.marks.last + 1));

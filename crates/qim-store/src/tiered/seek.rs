@@ -44,9 +44,7 @@ impl TieredMessageStore {
         time: UnixMillis,
         now: UnixMillis,
     ) -> Result<(Marks, u64), PullError> {
-        let start = (PageStart::After(u64::MAX), 0);
-        let page = self.hot_page(conversation, start.0, start.1, now).await?;
-        let page = self.settled_page(conversation, page, start, now).await?;
+        let page = self.settled_page(conversation, PageStart::After(u64::MAX), 0, now).await?;
         Ok(match self.hot.seek_time(conversation, time).await? {
             found if found.0.last > 0 => found,
             _ => (page.marks, page.marks.floor),
