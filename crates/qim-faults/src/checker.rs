@@ -87,6 +87,8 @@ struct Check<'a> {
     reads: Vec<&'a Read>,
     /// Which message stands under a seq, as far as anybody was told.
     owners: BTreeMap<u64, u32>,
+    /// All gaps that any read named, and when the first one did.
+    gaps: BTreeMap<(u64, u64), i64>,
     found: Vec<Violation>,
 }
 
@@ -95,7 +97,18 @@ impl<'a> Check<'a> {
         let mut reads: Vec<&Read> =
             ledger.reads.iter().filter(|read| read.conversation == conversation).collect();
         reads.sort_by_key(|read| read.sent_ms);
-        Self { ledger, conversation, excuses, reads, owners: BTreeMap::new(), found: Vec::new() }
+        let mut gaps = BTreeMap::new();
+        for read in &reads {
+            for gap in &read.gaps {
+                gaps.entry(*gap).or_insert(read.done_ms);
+            }
+        }
+        Self { ledger, conversation, excuses, reads, owners: BTreeMap::new(), gaps, found: Vec::new() }
+    }
+
+    /// Whether a read that was answered before then named a gap with this seq.
+    fn was_named(&self, seq: u64, before_ms: i64) -> bool {
+        self.gaps.iter().any(|(gap, named_ms)| holds(gap, seq) && *named_ms < before_ms)
     }
 
     fn note(&mut self, breach: Breach, seq: u64, number: Option<u32>, said: impl Into<String>) {
@@ -227,12 +240,7 @@ impl<'a> Check<'a> {
     fn absent(&mut self, read: &Read) {
         let shown: BTreeSet<u64> = read.records.iter().map(|seen| seen.seq).collect();
         // A page names the gaps among the seqs that it is about; the earliest seq lies above those that any page names.
-        let gaps_of = |reads: &[&Read]| -> Vec<(u64, u64)> {
-            let gaps = reads.iter().flat_map(|read| read.gaps.iter().copied());
-            gaps.filter(|_| self.excuses.gaps).collect()
-        };
-        let (here, anywhere) = (gaps_of(&[read]), gaps_of(&self.reads));
-        let named = |gaps: &[(u64, u64)], seq| gaps.iter().any(|(from, to)| (*from..=*to).contains(&seq));
+        let excused = self.excuses.gaps;
         for (number, sent) in self.messages() {
             let Some((seq, _)) = sent.acknowledged().find(|(_, known)| *known < read.sent_ms) else {
                 continue;
@@ -246,10 +254,11 @@ impl<'a> Check<'a> {
                 );
             }
             let alive = sent.lives_until(self.excuses.skew_ms) > read.done_ms + self.excuses.skew_ms;
-            if !alive || named(&here, seq) {
+            if !alive || (excused && read.gaps.iter().any(|gap| holds(gap, seq))) {
                 continue;
             }
-            if seq < read.earliest && !read.archive_unavailable && !named(&anywhere, seq) {
+            let named_anywhere = excused && self.was_named(seq, i64::MAX);
+            if seq < read.earliest && !read.archive_unavailable && !named_anywhere {
                 let said = format!("the earliest is said to be {}", read.earliest);
                 self.note(Breach::FalseGap, seq, Some(number), said);
             }
@@ -286,7 +295,6 @@ impl<'a> Check<'a> {
     /// The end of a conversation never goes back, and a gap that is named holds nothing any more.
     fn ends(&mut self) {
         let mut furthest: Vec<(i64, u64)> = Vec::new();
-        let mut gaps: BTreeMap<(u64, u64), i64> = BTreeMap::new();
         for read in self.reads.clone() {
             let before =
                 furthest.iter().filter(|(done, _)| *done < read.sent_ms).map(|(_, last)| *last).max();
@@ -294,20 +302,20 @@ impl<'a> Check<'a> {
                 self.note(Breach::FalseGap, read.last, None, format!("the last seq was {before:?} before"));
             }
             furthest.push((read.done_ms, self.lasting_end(read)));
-            for gap in &read.gaps {
-                gaps.entry(*gap).or_insert(read.done_ms);
-            }
         }
         for read in self.reads.clone() {
             for seen in &read.records {
-                let holds = |gap: &(u64, u64)| (gap.0..=gap.1).contains(&seen.seq);
-                let was_named = gaps.iter().any(|(gap, named_ms)| holds(gap) && *named_ms < read.sent_ms);
-                if was_named || read.gaps.iter().any(holds) {
+                let is_named = read.gaps.iter().any(|gap| holds(gap, seen.seq));
+                if is_named || self.was_named(seen.seq, read.sent_ms) {
                     self.note(Breach::FalseGap, seen.seq, seen.number, "it is in a gap that was named");
                 }
             }
         }
     }
+}
+
+fn holds((from, to): &(u64, u64), seq: u64) -> bool {
+    (*from..=*to).contains(&seq)
 }
 
 #[cfg(test)]
