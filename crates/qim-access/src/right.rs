@@ -8,7 +8,7 @@ pub enum Right {
     Append,
     /// To read: `Pull`, `Describe`.
     Pull,
-    /// To commit messages with dates of one's own: `Import`.
+    /// To commit messages with dates of one's own: `Import`, `ImportStream`.
     Import,
     /// To commit messages that never expire by themselves, class `compliance_hold`; beside `append` or `import`.
     Compliance,

@@ -63,6 +63,7 @@ async fn append(store: &RawRedis, request: v1::AppendRequest) -> Result<v1::Appe
 #[tonic::async_trait]
 impl History for ThinServer {
     type AppendStreamStream = Pin<Box<dyn Stream<Item = Result<v1::AppendStreamResponse, Status>> + Send>>;
+    type ImportStreamStream = futures::stream::Empty<Result<v1::ImportStreamResponse, Status>>;
 
     async fn append(
         &self,
@@ -92,6 +93,13 @@ impl History for ThinServer {
     }
 
     async fn import(&self, _: Request<v1::ImportRequest>) -> Result<Response<v1::ImportResponse>, Status> {
+        Err(Status::unimplemented("commits only"))
+    }
+
+    async fn import_stream(
+        &self,
+        _: Request<Streaming<v1::ImportStreamRequest>>,
+    ) -> Result<Response<Self::ImportStreamStream>, Status> {
         Err(Status::unimplemented("commits only"))
     }
 

@@ -27,6 +27,11 @@ use crate::access::{Access, Caller};
 use crate::metrics::{Refusal, WriterMetrics};
 use crate::transport::{Charge, STREAM_WINDOW, account_of};
 
+use stream::StreamRequest;
+
+/// The answers of a stream, as they come.
+type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
 /// The service. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct History {
@@ -62,6 +67,21 @@ impl History {
         if caller.sees(conversation.tenant().as_str()) { conversation } else { self.nobodys.clone() }
     }
 
+    /// Serves the requests of a stream.
+    fn stream<R: StreamRequest>(
+        &self,
+        request: Request<Streaming<R>>,
+    ) -> Result<Response<Answers<R::Response>>, Status> {
+        let caller = self.access.admit(&request, R::RIGHT)?;
+        let account = account_of(request.extensions()).clone();
+        // While it waits it is not read, and the transport keeps what has come.
+        let unread = account.charge(STREAM_WINDOW as usize)?;
+        let answers = stream::answers(self.clone(), caller, account, request.into_inner());
+        let mut response: Response<Answers<R::Response>> = Response::new(Box::pin(answers));
+        response.extensions_mut().insert(Arc::new(unread));
+        Ok(response)
+    }
+
     /// The conversation that a request names.
     fn conversation(tenant: &str, conversation: &str) -> Result<ConversationKey, Status> {
         let mut faults = validate::Faults::default();
@@ -78,7 +98,8 @@ fn held(request: &Request<impl Message>) -> Result<Charge, Status> {
 
 #[tonic::async_trait]
 impl HistoryApi for History {
-    type AppendStreamStream = Pin<Box<dyn Stream<Item = Result<v1::AppendStreamResponse, Status>> + Send>>;
+    type AppendStreamStream = Answers<v1::AppendStreamResponse>;
+    type ImportStreamStream = Answers<v1::ImportStreamResponse>;
 
     async fn append(
         &self,
@@ -93,14 +114,7 @@ impl HistoryApi for History {
         &self,
         request: Request<Streaming<v1::AppendStreamRequest>>,
     ) -> Result<Response<Self::AppendStreamStream>, Status> {
-        let caller = self.access.admit(&request, Right::Append)?;
-        let account = account_of(request.extensions()).clone();
-        // While it waits it is not read, and the transport keeps what has come.
-        let unread = account.charge(STREAM_WINDOW as usize)?;
-        let answers = stream::answers(self.clone(), caller, account, request.into_inner());
-        let mut response: Response<Self::AppendStreamStream> = Response::new(Box::pin(answers));
-        response.extensions_mut().insert(Arc::new(unread));
-        Ok(response)
+        self.stream(request)
     }
 
     async fn pull(&self, request: Request<v1::PullRequest>) -> Result<Response<EncodedPullResponse>, Status> {
@@ -121,6 +135,13 @@ impl HistoryApi for History {
         let caller = self.access.admit(&request, Right::Import)?;
         let _held = held(&request)?;
         Ok(Response::new(self.import_messages(&caller, request.into_inner()).await?))
+    }
+
+    async fn import_stream(
+        &self,
+        request: Request<Streaming<v1::ImportStreamRequest>>,
+    ) -> Result<Response<Self::ImportStreamStream>, Status> {
+        self.stream(request)
     }
 
     async fn describe(

@@ -1,4 +1,6 @@
-//! `AppendStream`: many requests under way at once, those of one conversation in their order.
+//! `AppendStream` and `ImportStream`: many requests under way at once, those of one conversation in their order.
+
+mod kinds;
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -8,10 +10,7 @@ use std::sync::Arc;
 use futures::future::Either;
 use futures::stream::FuturesUnordered;
 use futures::{Stream, StreamExt};
-use prost::Message;
-use qim_access::Right;
 use qim_proto::v1;
-use qim_proto::v1::append_stream_response::Outcome;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
@@ -19,6 +18,8 @@ use tonic_types::StatusExt;
 
 use super::{Caller, History};
 use crate::transport::{Account, Charge, malformed};
+
+pub(super) use kinds::StreamRequest;
 
 /// Requests of one stream under way; with so many the stream is not read further.
 const IN_FLIGHT_MAX: usize = 256;
@@ -45,22 +46,22 @@ struct Turn {
     ticket: u64,
 }
 
-struct Done {
+struct Done<R: StreamRequest> {
     lane: Lane,
     ticket: u64,
-    answer: Answer,
+    answer: Answer<R>,
 }
 
 /// An answer, and what is accounted for until its client takes it.
-type Answer = (v1::AppendStreamResponse, Option<Charge>);
+type Answer<R> = (<R as StreamRequest>::Response, Option<Charge>);
 
 /// Reads requests as long as there is room, and answers each once.
-pub(super) fn answers(
+pub(super) fn answers<R: StreamRequest>(
     history: History,
     caller: Caller,
     account: Arc<Account>,
-    requests: Streaming<v1::AppendStreamRequest>,
-) -> impl Stream<Item = Result<v1::AppendStreamResponse, Status>> {
+    requests: Streaming<R>,
+) -> impl Stream<Item = Result<R::Response, Status>> + Send + 'static {
     let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
     tokio::spawn(async move {
         if let Err(status) = serve(history, caller, &account, requests, &answers).await {
@@ -71,12 +72,12 @@ pub(super) fn answers(
     ReceiverStream::new(receiver).map(|answer| answer.map(|(answer, _held)| answer))
 }
 
-async fn serve(
+async fn serve<R: StreamRequest>(
     history: History,
     caller: Caller,
     account: &Arc<Account>,
-    mut requests: Streaming<v1::AppendStreamRequest>,
-    answers: &mpsc::Sender<Result<Answer, Status>>,
+    mut requests: Streaming<R>,
+    answers: &mpsc::Sender<Result<Answer<R>, Status>>,
 ) -> Result<(), Status> {
     let history = Arc::new(history);
     let mut under_way = FuturesUnordered::new();
@@ -84,7 +85,7 @@ async fn serve(
     let mut lanes: HashMap<Lane, (u64, oneshot::Receiver<()>)> = HashMap::new();
     let (mut ticket, mut open, mut ends_with) = (0, true, Ok(()));
     // The next to begin, once there is room for it; none is read after it meanwhile.
-    let mut next: Option<v1::AppendStreamRequest> = None;
+    let mut next: Option<R> = None;
     let mut draining = pin!(history.draining.cancelled());
     while open || !under_way.is_empty() {
         tokio::select! {
@@ -117,53 +118,46 @@ async fn serve(
         };
         ticket += 1;
         let lane = lane(&request, lanes.hasher());
-        let is_large =
-            request.append.as_ref().is_some_and(|append| append.messages.len() >= TASK_MESSAGES_MIN);
+        let is_large = request.batch().is_some_and(|batch| batch.messages >= TASK_MESSAGES_MIN);
         let (done, wait) = oneshot::channel();
         let before = lanes.insert(lane, (ticket, wait)).map(|(_, wait)| wait);
         let turn = Turn { before, done, lane, ticket };
-        let append = append(history.clone(), caller.clone(), request, held, turn);
-        under_way.push(if is_large { Either::Left(task(append)) } else { Either::Right(append) });
+        let done = answered(history.clone(), caller.clone(), request, held, turn);
+        under_way.push(if is_large { Either::Left(task(done)) } else { Either::Right(done) });
     }
     ends_with
 }
 
-fn lane(request: &v1::AppendStreamRequest, hasher: &impl BuildHasher) -> Lane {
-    hasher.hash_one(request.append.as_ref().map(|append| (&append.tenant, &append.conversation)))
+fn lane(request: &impl StreamRequest, hasher: &impl BuildHasher) -> Lane {
+    hasher.hash_one(request.batch().map(|batch| (batch.tenant, batch.conversation)))
 }
 
-async fn append(
+async fn answered<R: StreamRequest>(
     history: Arc<History>,
     caller: Caller,
-    request: v1::AppendStreamRequest,
+    request: R,
     held: Result<Charge, Status>,
     turn: Turn,
-) -> Done {
+) -> Done<R> {
     let Turn { before, done, lane, ticket } = turn;
     if let Some(before) = before {
         // An error means that the one before is gone, and so is done.
         let _ = before.await;
     }
-    let request_id = request.request_id;
-    let admitted = held.and_then(|held| Ok((held, caller.asked_again(Right::Append)?)));
-    let (held, committed) = match admitted {
-        Ok((held, caller)) => {
-            (Some(held), history.append_messages(&caller, request.append.unwrap_or_default()).await)
-        }
+    let request_id = request.id();
+    let admitted = held.and_then(|held| Ok((held, caller.asked_again(R::RIGHT)?)));
+    let (held, outcome) = match admitted {
+        Ok((held, caller)) => (Some(held), request.carry_out(&history, &caller).await),
         Err(status) => (None, Err(status)),
     };
-    let outcome = match committed {
-        Ok(committed) => Outcome::Committed(committed),
-        Err(status) => Outcome::Error(stream_error(&status)),
-    };
     let _ = done.send(());
-    let answer = v1::AppendStreamResponse { request_id, outcome: Some(outcome) };
-    Done { lane, ticket, answer: (answer, held) }
+    let response = R::response(request_id, outcome.map_err(|status| stream_error(&status)));
+    Done { lane, ticket, answer: (response, held) }
 }
 
-async fn task(append: impl Future<Output = Done> + Send + 'static) -> Done {
+async fn task<R: StreamRequest>(answered: impl Future<Output = Done<R>> + Send + 'static) -> Done<R> {
     // Where the stream ends first, what it began goes on; its answers are nobody's.
-    let done = tokio::spawn(append).await;
+    let done = tokio::spawn(answered).await;
     done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
 }
 
@@ -177,5 +171,6 @@ fn stream_error(status: &Status) -> v1::StreamError {
         message: status.message().to_owned(),
         retry_after_ms: after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
         fields: fields.map(Iterator::collect).unwrap_or_default(),
+        status_details: status.details().to_vec().into(),
     }
 }
