@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::Duration;
 
+use qim_proto::v1;
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
@@ -36,6 +37,12 @@ pub(crate) fn fate(status: &Status) -> Fate {
         Code::Unauthenticated | Code::PermissionDenied | Code::Unimplemented => Fate::Hopeless,
         _ => Fate::Refused,
     }
+}
+
+/// The error of one request in a stream, as a call would have got it.
+pub(crate) fn status_in_stream(error: v1::StreamError) -> Status {
+    let v1::StreamError { code, message, status_details, .. } = error;
+    Status::with_details(Code::from(code), message, status_details)
 }
 
 /// Only errors of this side's transport have a cause; those that a server sends are just code and text.

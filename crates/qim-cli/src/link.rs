@@ -10,7 +10,7 @@ use crate::patience::Patience;
 use crate::time_args::show_duration;
 
 /// An answer that takes longer than this does not come.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often an error that a healthy server does not give is tried again before it is believed.
 const DOUBTFUL_TRIES: u32 = 5;
 

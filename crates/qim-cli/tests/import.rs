@@ -7,6 +7,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use history_server::{Ended, Server, file, line};
+use tonic::Status;
 
 /// `count` messages in turn over a few conversations.
 fn chat(count: usize, conversations: usize) -> Vec<String> {
@@ -36,9 +37,11 @@ fn all_messages_arrive_once_in_order_and_in_good_batches() {
     let ended = server.run(&["import", &path, "--json"]);
     assert_eq!((ended.status, ended.imported()), (0, [5000, 0, 0, 0]), "{ended:?}");
     assert_in_order(&server, 5000, 7);
-    let batches = &server.state().batches;
+    let state = server.state();
+    let batches = &state.batches;
     assert!(batches.iter().all(|size| *size <= 100));
     assert!(batches.len() <= 5000 / 100 + 7, "{} requests", batches.len());
+    assert_eq!(state.transports(), (1, 0), "all on one stream");
 }
 
 #[test]
@@ -133,6 +136,46 @@ fn a_server_that_dies_and_comes_back_loses_nothing() {
     // More often where an answer was still on its way when another request had failed.
     assert!(ended.stderr.matches("answers again").count() >= 2, "{}", ended.stderr);
     assert_in_order(&server, 6000, 9);
+}
+
+#[test]
+fn a_stream_that_its_server_closes_is_opened_again_and_nobody_is_told() {
+    let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    server.state().stream_answers_max = Some(10);
+    let path = file(folder.path(), &chat(5000, 50));
+    let ended = server.run(&["import", &path, "--json"]);
+    assert_eq!((ended.status, ended.stderr.as_str()), (0, ""), "{ended:?}");
+    let [committed, duplicate, expired, failed] = ended.imported();
+    assert_eq!((committed + duplicate, expired, failed), (5000, 0, 0));
+    let (streams, calls) = server.state().transports();
+    assert!(streams >= 5 && calls == 0, "{streams} streams, {calls} calls");
+    assert_in_order(&server, 5000, 50);
+}
+
+#[test]
+fn a_server_that_has_no_streams_is_called_for_each_batch() {
+    for refusal in [Status::unimplemented("unknown method"), Status::out_of_range("the request is too large")]
+    {
+        let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+        server.state().streams_refused = Some(refusal);
+        let mut lines = chat(1000, 10);
+        lines[7] = line("c7", "7", "bad, named");
+        let path = file(folder.path(), &lines);
+        let ended = server.run(&["import", &path, "--json"]);
+        assert_eq!((ended.status, ended.imported()), (1, [999, 0, 0, 1]), "{ended:?}");
+        assert_eq!(server.state().transports(), (0, 11));
+    }
+}
+
+#[test]
+fn a_refusal_of_the_whole_stream_that_every_request_would_get_ends_the_import() {
+    let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
+    server.state().streams_refused = Some(Status::permission_denied("the token lacks the right import"));
+    let path = file(folder.path(), &chat(1000, 10));
+    let ended = server.run(&["import", &path, "--json"]);
+    assert_eq!((ended.status, ended.imported()), (1, [0, 0, 0, 0]), "{ended:?}");
+    assert!(ended.stderr.contains("the token lacks the right import"), "{ended:?}");
+    assert_eq!(server.state().transports(), (0, 0));
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::grpc;
 use crate::link::Link;
 use crate::progress::Progress;
 
+use super::stream::ImportStream;
 use super::window::{Batch, Pending};
 
 /// What became of a batch.
@@ -33,6 +34,7 @@ pub(crate) struct Delivered {
 /// ends the import: the server cannot be reached, or will refuse everything.
 pub(crate) async fn deliver(
     link: Rc<Link>,
+    stream: Rc<ImportStream>,
     progress: Rc<Progress>,
     batch: Batch,
 ) -> Result<Delivered, Failure> {
@@ -46,7 +48,7 @@ pub(crate) async fn deliver(
         let answer = link
             .call(
                 &request,
-                async |mut client, request| client.import(request).await,
+                async |client, request| stream.import(client, request).await,
                 |text| progress.tell(text),
             )
             .await?;

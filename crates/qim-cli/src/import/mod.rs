@@ -2,10 +2,11 @@
 //!
 //! Lines wait in a window of bounded size until there are enough of one conversation for a good batch, or the window
 //! is full. Each conversation has at most one batch under way, which keeps its order; batches of different
-//! conversations overtake each other. A batch whose answer is lost is sent again as it was: the server knows its
-//! messages by their ids.
+//! conversations overtake each other, on one stream. A batch whose answer is lost is sent again as it was: the server
+//! knows its messages by their ids.
 
 mod delivery;
+mod stream;
 mod tally;
 mod window;
 
@@ -27,6 +28,7 @@ use crate::progress::Progress;
 use crate::session::Session;
 
 use delivery::{Delivered, deliver};
+use stream::ImportStream;
 use tally::Tally;
 use window::{Pending, Take, Window};
 
@@ -44,6 +46,7 @@ pub(crate) async fn run(session: &Session, args: &ImportArgs, output: &mut Outpu
     let mut import = Import {
         start: session.clock.now(),
         link: Rc::new(link),
+        stream: Rc::default(),
         concurrency: usize::from(args.concurrency),
         input,
         window: Window::default(),
@@ -67,6 +70,7 @@ pub(crate) async fn run(session: &Session, args: &ImportArgs, output: &mut Outpu
 struct Import {
     start: UnixMillis,
     link: Rc<Link>,
+    stream: Rc<ImportStream>,
     concurrency: usize,
     input: Input,
     window: Window,
@@ -89,7 +93,8 @@ impl Import {
             while under_way.len() < self.concurrency
                 && let Some(batch) = self.window.take(take)
             {
-                under_way.push(deliver(Rc::clone(&self.link), Rc::clone(&self.progress), batch));
+                let (link, stream) = (Rc::clone(&self.link), Rc::clone(&self.stream));
+                under_way.push(deliver(link, stream, Rc::clone(&self.progress), batch));
             }
             if !reading && under_way.is_empty() {
                 assert!(self.window.is_empty(), "with nothing under way, whatever waits is taken");

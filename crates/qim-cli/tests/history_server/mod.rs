@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use qim_proto::v1::{Gap, Record, history_server::HistoryServer};
 use tokio::runtime::Runtime;
+use tonic::Status;
 use tonic::transport::server::TcpIncoming;
 
 use service::Service;
@@ -36,6 +37,12 @@ pub(crate) struct State {
     pub(crate) page_records_max: usize,
     /// The size of each batch that was imported.
     pub(crate) batches: Vec<usize>,
+    streams: usize,
+    calls: usize,
+    /// Streams are refused with this.
+    pub(crate) streams_refused: Option<Status>,
+    /// A stream is closed in peace after so many answers, whatever else is under way.
+    pub(crate) stream_answers_max: Option<usize>,
     /// Two imports of one conversation were under way at once.
     pub(crate) overlapped: bool,
     under_way: HashSet<(String, String)>,
@@ -45,6 +52,11 @@ impl State {
     /// A conversation of the default tenant.
     pub(crate) fn conversation(&mut self, name: &str) -> &mut Vec<Record> {
         self.conversations.entry(("default".to_owned(), name.to_owned())).or_default()
+    }
+
+    /// How many streams were opened, and how many batches came by calls.
+    pub(crate) fn transports(&self) -> (usize, usize) {
+        (self.streams, self.calls)
     }
 
     /// All records of all conversations.

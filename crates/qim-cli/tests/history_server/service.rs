@@ -1,8 +1,11 @@
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use futures::{Stream, StreamExt};
 use qim_proto::v1;
 use qim_proto::v1::history_server::History;
+use qim_proto::v1::import_stream_response::Outcome as StreamOutcome;
 use qim_proto::v1::imported::Outcome;
 use qim_proto::v1::pull_request::Position;
 use tokio_stream::Empty;
@@ -20,6 +23,32 @@ impl Service {
         self.0.lock().unwrap()
     }
 
+    async fn import_messages(&self, request: v1::ImportRequest) -> Result<v1::ImportResponse, Status> {
+        self.refuse_while_unavailable()?;
+        let key = key(&request.tenant, &request.conversation);
+        let takes = {
+            let mut state = self.state();
+            if !state.under_way.insert(key.clone()) {
+                state.overlapped = true;
+            }
+            state.import_takes
+        };
+        tokio::time::sleep(takes).await;
+        let mut state = self.state();
+        state.under_way.remove(&key);
+        let batch = request.messages.len();
+        let mut records = state.conversations.get(&key).cloned().unwrap_or_default();
+        let mut results = Vec::new();
+        for (index, message) in request.messages.into_iter().enumerate() {
+            results.push(import_one(&mut records, index, message)?);
+        }
+        // All or none: only now.
+        state.conversations.insert(key, records);
+        state.batches.push(batch);
+        take_one(&mut state.lost_answers, "the answer is lost")?;
+        Ok(v1::ImportResponse { results })
+    }
+
     fn refuse_while_unavailable(&self) -> Result<(), Status> {
         take_one(&mut self.state().unavailable, "not yet")
     }
@@ -28,6 +57,7 @@ impl Service {
 #[tonic::async_trait]
 impl History for Service {
     type AppendStreamStream = Empty<Result<v1::AppendStreamResponse, Status>>;
+    type ImportStreamStream = Pin<Box<dyn Stream<Item = Result<v1::ImportStreamResponse, Status>> + Send>>;
 
     async fn append(
         &self,
@@ -107,30 +137,35 @@ impl History for Service {
         &self,
         request: Request<v1::ImportRequest>,
     ) -> Result<Response<v1::ImportResponse>, Status> {
-        self.refuse_while_unavailable()?;
-        let request = request.into_inner();
-        let key = key(&request.tenant, &request.conversation);
-        let takes = {
+        self.state().calls += 1;
+        self.import_messages(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn import_stream(
+        &self,
+        request: Request<Streaming<v1::ImportStreamRequest>>,
+    ) -> Result<Response<Self::ImportStreamStream>, Status> {
+        let answers_max = {
             let mut state = self.state();
-            if !state.under_way.insert(key.clone()) {
-                state.overlapped = true;
+            if let Some(refusal) = &state.streams_refused {
+                return Err(refusal.clone());
             }
-            state.import_takes
+            state.streams += 1;
+            state.stream_answers_max.unwrap_or(usize::MAX)
         };
-        tokio::time::sleep(takes).await;
-        let mut state = self.state();
-        state.under_way.remove(&key);
-        let batch = request.messages.len();
-        let mut records = state.conversations.get(&key).cloned().unwrap_or_default();
-        let mut results = Vec::new();
-        for (index, message) in request.messages.into_iter().enumerate() {
-            results.push(import_one(&mut records, index, message)?);
-        }
-        // All or none: only now.
-        state.conversations.insert(key, records);
-        state.batches.push(batch);
-        take_one(&mut state.lost_answers, "the answer is lost")?;
-        Ok(Response::new(v1::ImportResponse { results }))
+        let (service, requests) = (Self(self.0.clone()), request.into_inner());
+        let answers = requests.map(move |request| {
+            let service = Self(service.0.clone());
+            async move {
+                let v1::ImportStreamRequest { request_id, import } = request?;
+                let outcome = match service.import_messages(import.unwrap_or_default()).await {
+                    Ok(response) => StreamOutcome::Imported(response),
+                    Err(status) => StreamOutcome::Error(stream_error(&status)),
+                };
+                Ok(v1::ImportStreamResponse { request_id, outcome: Some(outcome) })
+            }
+        });
+        Ok(Response::new(Box::pin(answers.buffer_unordered(256).take(answers_max))))
     }
 
     async fn describe(
@@ -203,6 +238,15 @@ fn import_one(
         payload_encoding: v1::PayloadEncoding::Unspecified.into(),
     });
     Ok(v1::Imported { outcome: Outcome::Committed as i32, seq })
+}
+
+fn stream_error(status: &Status) -> v1::StreamError {
+    v1::StreamError {
+        code: status.code().into(),
+        message: status.message().to_owned(),
+        status_details: status.details().to_vec().into(),
+        ..v1::StreamError::default()
+    }
 }
 
 fn retention_ms(class: v1::RetentionClass) -> Option<i64> {
