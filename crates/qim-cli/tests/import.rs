@@ -141,14 +141,14 @@ fn a_server_that_dies_and_comes_back_loses_nothing() {
 #[test]
 fn a_stream_that_its_server_closes_is_opened_again_and_nobody_is_told() {
     let (server, folder) = (Server::start(), tempfile::tempdir().unwrap());
-    server.state().stream_answers_max = Some(10);
+    server.state().stream_answers_max = Some(20);
     let path = file(folder.path(), &chat(5000, 50));
     let ended = server.run(&["import", &path, "--json"]);
     assert_eq!((ended.status, ended.stderr.as_str()), (0, ""), "{ended:?}");
     let [committed, duplicate, expired, failed] = ended.imported();
     assert_eq!((committed + duplicate, expired, failed), (5000, 0, 0));
     let (streams, calls) = server.state().transports();
-    assert!(streams >= 5 && calls == 0, "{streams} streams, {calls} calls");
+    assert!(streams >= 3 && calls == 0, "{streams} streams, {calls} calls");
     assert_in_order(&server, 5000, 50);
 }
 

@@ -102,7 +102,6 @@ impl Server {
     /// Breaks all connections, whatever is under way.
     pub(crate) fn kill(&mut self) {
         self.runtime.take().unwrap().shutdown_timeout(Duration::from_secs(5));
-        self.state().under_way.clear();
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {

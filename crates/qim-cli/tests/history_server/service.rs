@@ -26,16 +26,11 @@ impl Service {
     async fn import_messages(&self, request: v1::ImportRequest) -> Result<v1::ImportResponse, Status> {
         self.refuse_while_unavailable()?;
         let key = key(&request.tenant, &request.conversation);
-        let takes = {
-            let mut state = self.state();
-            if !state.under_way.insert(key.clone()) {
-                state.overlapped = true;
-            }
-            state.import_takes
-        };
+        let under_way = UnderWay::begin(&self.0, key.clone());
+        let takes = self.state().import_takes;
         tokio::time::sleep(takes).await;
+        drop(under_way);
         let mut state = self.state();
-        state.under_way.remove(&key);
         let batch = request.messages.len();
         let mut records = state.conversations.get(&key).cloned().unwrap_or_default();
         let mut results = Vec::new();
@@ -51,6 +46,25 @@ impl Service {
 
     fn refuse_while_unavailable(&self) -> Result<(), Status> {
         take_one(&mut self.state().unavailable, "not yet")
+    }
+}
+
+/// An import of this conversation, until it is done or given up.
+struct UnderWay(Arc<Mutex<State>>, (String, String));
+
+impl UnderWay {
+    fn begin(state: &Arc<Mutex<State>>, key: (String, String)) -> Self {
+        let mut locked = state.lock().unwrap();
+        if !locked.under_way.insert(key.clone()) {
+            locked.overlapped = true;
+        }
+        Self(state.clone(), key)
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().under_way.remove(&self.1);
     }
 }
 
