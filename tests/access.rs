@@ -45,13 +45,15 @@ async fn each_method(
     client: &mut HistoryClient<Channel>,
     token: Option<&Token>,
 ) -> Vec<(Right, Result<(), Status>)> {
-    let nothing = futures::stream::empty::<v1::AppendStreamRequest>();
+    let no_appends = futures::stream::empty::<v1::AppendStreamRequest>();
+    let no_imports = futures::stream::empty::<v1::ImportStreamRequest>();
     vec![
         (Right::Append, client.append(dressed(token, append("", "c", vec![message("a")]))).await.map(drop)),
-        (Right::Append, client.append_stream(dressed(token, nothing)).await.map(drop)),
+        (Right::Append, client.append_stream(dressed(token, no_appends)).await.map(drop)),
         (Right::Pull, client.pull(dressed(token, pull_all("c"))).await.map(drop)),
         (Right::Pull, client.describe(dressed(token, describe("", "c"))).await.map(drop)),
         (Right::Import, client.import(dressed(token, import("", "c", vec![message("i")]))).await.map(drop)),
+        (Right::Import, client.import_stream(dressed(token, no_imports)).await.map(drop)),
     ]
 }
 
@@ -83,9 +85,9 @@ async fn each_method_needs_a_token_with_its_right_and_refusals_are_counted_and_n
     let refused = |reason: &str| metrics.get(&format!("qim_access_refusals_total{{reason=\"{reason}\"}}"));
     assert_eq!(
         [refused("missing_token"), refused("unknown_token"), refused("right")],
-        [5.0, 5.0, 10.0].map(Some)
+        [6.0, 6.0, 12.0].map(Some)
     );
-    assert_eq!(metrics.get("qim_token_requests_total{token=\"pull\"}"), Some(5.0));
+    assert_eq!(metrics.get("qim_token_requests_total{token=\"pull\"}"), Some(6.0));
     let log = pair.writer.stderr();
     assert!(log.contains("refused") && log.contains("token=\"append\""), "{log}");
     assert!(!log.contains("qim_A") && tokens.iter().all(|(token, _)| !log.contains(token.reveal())), "{log}");
@@ -198,6 +200,34 @@ async fn a_stream_is_asked_for_each_request_and_a_token_taken_back_ends_it() {
     file.replace(&spare);
     eventually(PATIENCE, "the token is gone", || pair.writer.stderr().contains("the tokens have changed"));
     assert_eq!(ask("ours").await, Code::Unauthenticated);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_request_of_a_stream_of_imports_is_for_a_tenant_of_the_token_and_no_hold_without_the_right() {
+    let (ours, line) = token("ours", &["ours"], &[Right::Import]);
+    let pair = start(&TokenFile::of(&[&line]));
+    let hold = v1::Message { retention_class: HOLD.into(), ..message("held") };
+    let imports = [
+        import("ours", "a", vec![message("1")]),
+        import("theirs", "a", vec![message("1")]),
+        import("ours", "b", vec![hold]),
+        import("ours", "c", vec![message("1")]),
+    ];
+    let requests = (0..).zip(imports);
+    let requests =
+        requests.map(|(request_id, import)| v1::ImportStreamRequest { request_id, import: Some(import) });
+    let requests = with_token(&ours, futures::stream::iter(requests.collect::<Vec<_>>()));
+    let mut answers = pair.client().await.import_stream(requests).await.unwrap().into_inner();
+    let mut codes = std::collections::BTreeMap::new();
+    while let Some(answer) = answers.message().await.unwrap() {
+        let code = match answer.outcome.unwrap() {
+            v1::import_stream_response::Outcome::Imported(_) => Code::Ok,
+            v1::import_stream_response::Outcome::Error(error) => Code::from(error.code),
+        };
+        assert_eq!(codes.insert(answer.request_id, code), None);
+    }
+    let expected = [Code::Ok, Code::PermissionDenied, Code::PermissionDenied, Code::Ok];
+    assert_eq!(codes.into_values().collect::<Vec<_>>(), expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -155,6 +155,56 @@ async fn a_stream_answers_each_request_once_and_keeps_the_order_of_each_conversa
 }
 
 #[tokio::test]
+async fn a_stream_of_imports_answers_each_as_a_call_and_keeps_the_order_of_each_conversation() {
+    let pair = Pair::start();
+    let mut client = pair.client().await;
+    let total = 300_u64;
+    let request = |id: u64| {
+        let dated = |age_ms: i64, client_msg_id: &str| v1::Message {
+            created_at_ms: Some(now_ms() - age_ms),
+            ..message(client_msg_id)
+        };
+        let (expired, living) = (dated(31 * qim_tests::DAY_MS, &format!("old-{id}")), id.to_string());
+        let mut messages = vec![expired, dated(0, &living)];
+        if id % 100 == 99 {
+            // The id of an earlier message of this conversation, with another body.
+            messages[1] =
+                v1::Message { payload: "another".into(), ..dated(0, &(id - 99 + id % 3).to_string()) };
+        }
+        let conversation = format!("c{}", id % 3);
+        let import = v1::ImportRequest { conversation, messages, ..Default::default() };
+        v1::ImportStreamRequest { request_id: id, import: Some(import) }
+    };
+    let requests: Vec<_> = (0..total).map(request).collect();
+    let mut answers = client.import_stream(futures::stream::iter(requests)).await.unwrap().into_inner();
+    let (mut committed, mut refused) = (Vec::new(), 0);
+    while let Some(answer) = answers.message().await.unwrap() {
+        match answer.outcome.unwrap() {
+            v1::import_stream_response::Outcome::Imported(response) => {
+                let outcomes: Vec<_> = response.results.iter().map(v1::Imported::outcome).collect();
+                assert_eq!(outcomes, [v1::imported::Outcome::Expired, v1::imported::Outcome::Committed]);
+                committed.push((answer.request_id, response.results[1].seq));
+            }
+            v1::import_stream_response::Outcome::Error(error) => {
+                assert_eq!(answer.request_id % 100, 99);
+                assert_eq!(error.code, i32::from(Code::AlreadyExists), "{error:?}");
+                let status =
+                    tonic::Status::with_details(Code::AlreadyExists, error.message, error.status_details);
+                let details = status.get_error_details();
+                assert_eq!(details.error_info().unwrap().metadata["field"], "messages[1].client_msg_id");
+                refused += 1;
+            }
+        }
+    }
+    assert_eq!((committed.len(), refused), (297, 3));
+    committed.sort_unstable();
+    for lane in 0..3 {
+        let seqs = committed.iter().filter(|(id, _)| id % 3 == lane).map(|(_, seq)| *seq);
+        assert!(seqs.eq(1..=99), "in the order of the requests");
+    }
+}
+
+#[tokio::test]
 async fn a_position_beyond_the_end_is_out_of_range_and_says_what_is_there() {
     let pair = Pair::start();
     let mut client = pair.client().await;
@@ -279,6 +329,12 @@ async fn sigterm_finishes_what_was_accepted_and_ends_with_0_even_while_a_stream_
     }
     let first = answers.next().await.unwrap().unwrap();
     assert_eq!(first.request_id, 0);
+    let (importer, receiver) = tokio::sync::mpsc::channel(8);
+    let mut imported = client.import_stream(ReceiverStream::new(receiver)).await.unwrap().into_inner();
+    let messages = vec![v1::Message { created_at_ms: Some(now_ms()), ..message("imported") }];
+    let import = v1::ImportRequest { conversation: "i".into(), messages, ..Default::default() };
+    importer.send(v1::ImportStreamRequest { request_id: 7, import: Some(import) }).await.unwrap();
+    assert_eq!(imported.message().await.unwrap().unwrap().request_id, 7);
     let ended = tokio::task::spawn_blocking(move || {
         let started = std::time::Instant::now();
         let statuses = (pair.writer.terminate(), pair.archiver.terminate());
@@ -288,6 +344,7 @@ async fn sigterm_finishes_what_was_accepted_and_ends_with_0_even_while_a_stream_
     while let Ok(Some(answer)) = tokio::time::timeout(PATIENCE, answers.next()).await {
         answered += u64::from(answer.is_ok());
     }
+    assert_eq!(imported.message().await.unwrap(), None, "closed in peace while it is open");
     let ((writer, archiver), took, _pair) = ended.await.unwrap();
     assert_eq!((writer.code(), archiver.code()), (Some(0), Some(0)));
     assert!(took < Duration::from_secs(15), "{took:?}");

@@ -242,6 +242,7 @@ async fn every_field_is_taken_up_to_its_edge_and_named_beyond_it_and_then_nothin
         answered += 1;
     }
     assert_eq!(answered, total);
+    imports_in_a_stream_are_refused_as_calls_are(&mut client, &wrong).await;
     let committed = pair.writer.metrics().sum("qim_commits_total", &[]);
     assert!(committed == 0.0, "{committed} were committed");
     assert!(pair.redis.command(&["KEYS", "qim:*:c:*"]).texts().is_empty());
@@ -257,6 +258,41 @@ async fn every_field_is_taken_up_to_its_edge_and_named_beyond_it_and_then_nothin
     assert_eq!(beyond.get_error_details().error_info().unwrap().reason, "SEQ_OUT_OF_RANGE");
     pair.await_settled();
     assert_eq!(pair.writer.metrics().get("qim_set_aside{kind=\"all\"}"), Some(0.0));
+}
+
+/// Each is answered for itself, with the details that a call has.
+async fn imports_in_a_stream_are_refused_as_calls_are(client: &mut HistoryClient<Channel>, wrong: &[Case]) {
+    let imports: Vec<_> = wrong
+        .iter()
+        .filter_map(|case| match &case.request {
+            Request::Import(import) => Some((import.clone(), case.wrong.unwrap())),
+            _ => None,
+        })
+        .collect();
+    let empty = v1::ImportStreamRequest { request_id: u64::MAX, import: None };
+    let requests = (0..).zip(&imports).map(|(request_id, (import, _))| v1::ImportStreamRequest {
+        request_id,
+        import: Some(import.clone()),
+    });
+    let requests: Vec<_> = std::iter::once(empty).chain(requests).collect();
+    let mut answers = client.import_stream(futures::stream::iter(requests)).await.unwrap().into_inner();
+    let mut answered = BTreeSet::new();
+    while let Some(answer) = answers.message().await.unwrap() {
+        let Some(v1::import_stream_response::Outcome::Error(error)) = answer.outcome else {
+            panic!("{}", answer.request_id)
+        };
+        assert_eq!(error.code, i32::from(Code::InvalidArgument), "{error:?}");
+        let status = Status::with_details(Code::from(error.code), error.message, error.status_details);
+        assert_eq!(named(&status), error.fields.into_iter().collect());
+        if answer.request_id == u64::MAX {
+            assert!(named(&status).contains("messages"), "{status}");
+        } else {
+            let index = usize::try_from(answer.request_id).unwrap();
+            assert_eq!(named(&status), BTreeSet::from([imports[index].1.to_owned()]), "{status}");
+        }
+        answered.insert(answer.request_id);
+    }
+    assert_eq!(answered.len(), imports.len() + 1);
 }
 
 /// Bytes as they are, in the place of a message.
@@ -306,9 +342,14 @@ async fn bytes_that_are_no_message_or_no_utf8_are_the_clients_fault_and_named() 
     // In each of these messages field 2 is the conversation: two bytes that are no UTF-8.
     let not_utf8 = Bytes::from_static(&[0x12, 2, 0xff, 0xfe]);
     let cut = Bytes::from_static(&[0x12, 200, 1, b'x']);
-    for (method, streams) in
-        [("Append", false), ("Import", false), ("Pull", false), ("Describe", false), ("AppendStream", true)]
-    {
+    for (method, streams) in [
+        ("Append", false),
+        ("Import", false),
+        ("Pull", false),
+        ("Describe", false),
+        ("AppendStream", true),
+        ("ImportStream", true),
+    ] {
         for (bytes, told) in [(&not_utf8, "conversation"), (&cut, "failed to decode")] {
             let mut grpc = tonic::client::Grpc::new(channel.clone());
             grpc.ready().await.unwrap();

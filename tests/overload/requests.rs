@@ -125,7 +125,7 @@ async fn a_request_of_a_hundred_megabytes_is_refused_unread() {
     let pair = Pair::start();
     let mut other = Other::connect(&pair.writer).await;
     let before = resident(&pair.writer);
-    for method in ["Append", "Import", "Pull", "Describe", "AppendStream"] {
+    for method in ["Append", "Import", "Pull", "Describe", "AppendStream", "ImportStream"] {
         let mut hostile = Hostile::connect(&pair.writer, 65_535).await;
         let (response, mut body) = hostile.begin(method).await.unwrap();
         body.send_data(prefix(100_000_000).freeze(), false).unwrap();
