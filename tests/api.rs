@@ -328,11 +328,11 @@ async fn sigterm_finishes_what_was_accepted_and_ends_with_0_even_while_a_stream_
     }
     let first = answers.next().await.unwrap().unwrap();
     assert_eq!(first.request_id, 0);
-    let (importer, receiver) = tokio::sync::mpsc::channel(8);
+    let (sending, receiver) = tokio::sync::mpsc::channel(8);
     let mut imported = client.import_stream(ReceiverStream::new(receiver)).await.unwrap().into_inner();
     let messages = vec![v1::Message { created_at_ms: Some(now_ms()), ..message("imported") }];
     let import = v1::ImportRequest { conversation: "i".into(), messages, ..Default::default() };
-    importer.send(v1::ImportStreamRequest { request_id: 7, import: Some(import) }).await.unwrap();
+    sending.send(v1::ImportStreamRequest { request_id: 7, import: Some(import) }).await.unwrap();
     assert_eq!(imported.message().await.unwrap().unwrap().request_id, 7);
     let ended = tokio::task::spawn_blocking(move || {
         let started = std::time::Instant::now();
