@@ -28,6 +28,8 @@ impl Hostile {
         builder
             .initial_window_size(window)
             .initial_max_send_streams(10_000)
+            // Answers that were not taken for a while come all at once, and are small.
+            .data_frame_budget(64 << 20)
             .max_concurrent_reset_streams(10_000);
         let (send, mut connection) = builder.handshake(tcp).await.unwrap();
         let (window, mut changed) = watch::channel(window);

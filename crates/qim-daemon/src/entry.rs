@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use qim_core::{SharedClock, SystemClock};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{Level, error, info, warn};
 
@@ -21,6 +21,9 @@ const EX_FAILURE: u8 = 1;
 const EX_USAGE: u8 = 2;
 /// `EX_CONFIG` of sysexits(3).
 const EX_CONFIG: u8 = 78;
+/// Threads for what blocks: reads of SQLite, of which few are under way at a time, names that are looked up, files that are
+/// read again. Without a limit there are many more that wait for work, as each call that finds none waiting starts one.
+const BLOCKING_THREADS_MAX: usize = 6;
 /// What a Rust program that panics ends with.
 const EX_PANIC: i32 = 101;
 /// The condition of the daemon as a whole.
@@ -98,7 +101,7 @@ where
             return ExitCode::from(EX_CONFIG);
         }
     };
-    let runtime = match log::start(config.shared()).and_then(|()| Ok(Runtime::new()?)) {
+    let runtime = match log::start(config.shared()).and_then(|()| Ok(runtime()?)) {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("{}: {error:#}", C::PROGRAM);
@@ -118,6 +121,10 @@ where
             ExitCode::from(EX_FAILURE)
         }
     }
+}
+
+fn runtime() -> std::io::Result<Runtime> {
+    Builder::new_multi_thread().enable_all().max_blocking_threads(BLOCKING_THREADS_MAX).build()
 }
 
 async fn run<C, W, const N: usize>(config: C, phases: [PhaseSpec; N], wire: W) -> anyhow::Result<Summary>

@@ -14,7 +14,8 @@ use super::history::{Deployment, Lengths, SETTINGS, grow, rss};
 use super::{HOUR_MS, epoch_ms};
 use crate::bench::Bench;
 use crate::corpus::Corpus;
-use crate::load::{Commits, Load, Work, run};
+use crate::load::{Commits, Load, Work, as_f64, run};
+use crate::progress::watch;
 use crate::report::{Goal, Report};
 use crate::servers::daemon::Daemon;
 use crate::servers::redis::Redis;
@@ -29,6 +30,7 @@ const HUGE: &str = "huge";
 const SMALL: &str = "small";
 /// Conversations in the shard of the huge one.
 const NEIGHBOURS: usize = 200;
+const ARCHIVED: &str = "qim_archived_records_total";
 const IN_FLIGHT: usize = 16;
 /// Commits per second of them: what is measured is how long each waits, not how many go.
 const RATE: f64 = 500.0;
@@ -85,7 +87,7 @@ async fn measure_huge(bench: &Bench, report: &mut Report) -> Result<()> {
     let redis: Redis = bench.redis()?;
     let archive = bench.sqlite_url();
     let writer = bench.writer(&redis, &archive, &[])?;
-    let _archiver = bench.archiver(&redis, &archive, &[("QIM_COPY_DELAY", "0s")])?;
+    let archiver = bench.archiver(&redis, &archive, &[("QIM_COPY_DELAY", "0s")])?;
     let client = Unary::connect(&writer.url()).await?;
     let work = Arc::new(Neighbours::of(HUGE, client.clone(), bench.corpus.clone())?);
     let load = Load {
@@ -100,6 +102,8 @@ async fn measure_huge(bench: &Bench, report: &mut Report) -> Result<()> {
         let batch = bench.corpus.batch(HUGE.into(), from, HUGE_BATCH);
         client.import(batch, epoch_ms() - HOUR_MS, RetentionClass::Default).await?;
     }
+    // What copying takes is measured in another phase.
+    watch(&archiver, ARCHIVED, as_f64(bench.scale.huge)).await?;
     report.add(BESIDE, "ms", p99_beside(bench, &work, HUGE, load).await?);
     Ok(())
 }

@@ -9,7 +9,7 @@ use super::{HotError, RedisMessageStore, SCRIPT_RECORDS_MAX};
 const BATCH: usize = SCRIPT_RECORDS_MAX;
 /// Records that one call collects: it takes Redis about as long as a call that commits, so that a commit which comes
 /// meanwhile hardly waits.
-const CALL_RECORDS_MAX: usize = 32;
+const CALL_RECORDS_MAX: usize = 28;
 
 /// What a call collects: seqs by conversation.
 type Group = Vec<(ConversationKeys, Vec<u64>)>;

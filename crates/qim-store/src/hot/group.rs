@@ -23,7 +23,7 @@ const MESSAGES_MAX: usize = SCRIPT_RECORDS_MAX;
 /// A call with more is split, so that one does not hold up all others.
 const BYTES_MAX: usize = 1024 * 1024;
 /// So many messages are a call of their own while another one is under way.
-const SECOND_CALL_MIN: usize = 128;
+const SECOND_CALL_MIN: usize = 64;
 /// What may wait in a lane: minutes of work for Redis. Whoever comes then is told at once, and not after all of it.
 const WAITING_MAX: usize = 65_536;
 const WAITING_BYTES_MAX: usize = 256 * 1024 * 1024;

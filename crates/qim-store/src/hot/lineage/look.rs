@@ -29,16 +29,17 @@ impl RedisMessageStore {
         }
     }
 
-    /// Whether Redis, in all its parts, was never used.
+    /// Whether Redis, in all its parts, was never used. One part that was used is enough to know that it was, whether or
+    /// not the others answer.
     pub(crate) async fn has_no_lineage(&self) -> Result<bool, HotError> {
-        for lane in self.lanes() {
-            let stored: Option<String> =
-                self.connection.command(redis::cmd("GET").arg(lane.lineage())).await?;
-            if stored.is_some() {
-                return Ok(false);
-            }
+        let stored = |lane: Lane| async move {
+            self.connection.command::<Option<String>>(redis::cmd("GET").arg(lane.lineage())).await
+        };
+        let stored = join_all(self.lanes().into_iter().map(stored)).await;
+        if stored.iter().any(|lineage| matches!(lineage, Ok(Some(_)))) {
+            return Ok(false);
         }
-        Ok(true)
+        stored.into_iter().try_for_each(|lineage| lineage.map(drop)).map(|()| true)
     }
 
     /// Says what it means that Redis has no lineage, which only holds until it has one.

@@ -1,6 +1,8 @@
+use std::mem;
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, BufMut};
+use memmap2::{Mmap, MmapMut};
 use qim_core::{ConversationKey, UnixMillis};
 
 use super::super::fingerprint::Fingerprint;
@@ -18,7 +20,7 @@ const AGE: Duration = Duration::from_secs(1);
 pub(super) struct Block {
     /// For each job the seq of its first message, its shard, storage id and number of messages, and for each of those when
     /// to collect it (0: never) and its record; texts and records behind their lengths.
-    jobs: Vec<u8>,
+    jobs: Memory,
     messages: u64,
     begun: Instant,
     /// When the last one was acknowledged.
@@ -27,30 +29,66 @@ pub(super) struct Block {
     pub(super) now: UnixMillis,
 }
 
+/// Where the bytes of a block are.
+enum Memory {
+    /// It may grow.
+    Open(Vec<u8>),
+    /// It may not, and is small.
+    Closed(Box<[u8]>),
+    /// It may not, and has pages of its own, which the system has back at once when it is let go. Blocks are the most that
+    /// a writer keeps; in the heap, they would leave holes between what lives longer, and it would stay as large as it ever
+    /// was.
+    Mapped(Mmap),
+}
+
+impl Memory {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Open(bytes) => bytes,
+            Self::Closed(bytes) => bytes,
+            Self::Mapped(bytes) => bytes,
+        }
+    }
+
+    fn close(self) -> Self {
+        let Self::Open(bytes) = self else { return self };
+        // Where there are no more pages to be had the heap has to do.
+        let mapped = (bytes.len() >= BYTES).then(|| map(&bytes).ok()).flatten();
+        mapped.map_or_else(|| Self::Closed(bytes.into()), Self::Mapped)
+    }
+}
+
+fn map(bytes: &[u8]) -> std::io::Result<Mmap> {
+    let mut pages = MmapMut::map_anon(bytes.len())?;
+    pages.copy_from_slice(bytes);
+    pages.make_read_only()
+}
+
 impl Block {
     pub(super) fn new() -> Self {
         let begun = Instant::now();
-        Self { jobs: Vec::new(), messages: 0, begun, at: begun, now: UnixMillis::EPOCH }
+        Self { jobs: Memory::Open(Vec::new()), messages: 0, begun, at: begun, now: UnixMillis::EPOCH }
     }
 
     /// Whether the next job needs another block.
     pub(super) fn is_full(&self) -> bool {
-        self.jobs.len() >= BYTES || self.begun.elapsed() > AGE
+        self.bytes() >= BYTES || self.begun.elapsed() > AGE
     }
 
-    /// Takes what it has grown to for good.
+    /// It takes no more jobs from now on.
     pub(super) fn close(&mut self) {
-        self.jobs.shrink_to_fit();
+        self.jobs = mem::replace(&mut self.jobs, Memory::Open(Vec::new())).close();
     }
 
     pub(super) fn push(&mut self, first: u64, job: &Job) {
-        self.jobs.put_u64(first);
-        self.jobs.put_u16(job.keys.shard.0);
-        put_slice(&mut self.jobs, job.keys.id.as_bytes());
-        self.jobs.put_u16(u16::try_from(job.messages.len()).expect("at most 512 messages"));
+        let Memory::Open(jobs) = &mut self.jobs else { unreachable!("the last block is open") };
+        jobs.put_u64(first);
+        jobs.put_u16(job.keys.shard.0);
+        put_slice(jobs, job.keys.id.as_bytes());
+        jobs.put_u16(u16::try_from(job.messages.len()).expect("at most 512 messages"));
         for message in &job.messages {
-            self.jobs.put_u64(message.collect_at.map_or(0, UnixMillis::get));
-            put_slice(&mut self.jobs, &message.record);
+            jobs.put_u64(message.collect_at.map_or(0, UnixMillis::get));
+            put_slice(jobs, &message.record);
         }
         self.messages += job.messages.len() as u64;
         self.at = Instant::now();
@@ -58,7 +96,7 @@ impl Block {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.jobs.len()
+        self.jobs.bytes().len()
     }
 
     pub(super) fn messages(&self) -> u64 {
@@ -67,7 +105,7 @@ impl Block {
 
     /// Its jobs, each with the seq of its first message, as they were acknowledged.
     pub(super) fn jobs(&self) -> impl Iterator<Item = (u64, Job)> {
-        let mut rest = self.jobs.as_slice();
+        let mut rest = self.jobs.bytes();
         std::iter::from_fn(move || rest.has_remaining().then(|| get_job(&mut rest, self.now)))
     }
 }
@@ -137,11 +175,20 @@ mod tests {
 
     #[test]
     fn jobs_come_back_as_they_were_acknowledged() {
-        let jobs = [job("c", &[b"one".to_vec(), vec![7; 100_000]]), job("d", &[Vec::new()])];
+        let jobs = [job("c", &[b"one".to_vec(), vec![7; BYTES]]), job("d", &[Vec::new()])];
         let mut block = Block::new();
         block.push(1, &jobs[0]);
         block.push(u64::MAX >> 16, &jobs[1]);
         assert_eq!((block.messages(), block.now), (3, UnixMillis::new(8)));
+        let mut small = Block::new();
+        small.push(7, &jobs[1]);
+        for block in [&mut block, &mut small] {
+            let before = block.bytes();
+            block.close();
+            assert_eq!(block.bytes(), before);
+        }
+        assert!(matches!((&block.jobs, &small.jobs), (Memory::Mapped(_), Memory::Closed(_))));
+        assert_eq!(small.jobs().next().unwrap().1.keys, jobs[1].keys);
         let back: Vec<(u64, Job)> = block.jobs().collect();
         assert_eq!(back.iter().map(|(first, _)| *first).collect::<Vec<_>>(), [1, u64::MAX >> 16]);
         for (job, (_, back)) in jobs.iter().zip(&back) {
