@@ -153,7 +153,7 @@ pub(crate) struct ImportArgs {
     /// The file, or - for standard input
     pub(crate) file: PathBuf,
     /// How many requests, each for another conversation, are under way at once
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) concurrency: u16,
     /// How long to try without any progress
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "5m")]

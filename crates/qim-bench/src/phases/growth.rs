@@ -30,7 +30,7 @@ const HUGE: &str = "huge";
 const SMALL: &str = "small";
 /// Conversations in the shard of the huge one.
 const NEIGHBOURS: usize = 200;
-const ARCHIVED: &str = "qim_archived_records_total";
+const ARCHIVED: &str = "qim_archived_rows_total";
 const IN_FLIGHT: usize = 16;
 /// Commits per second of them: what is measured is how long each waits, not how many go.
 const RATE: f64 = 500.0;

@@ -44,11 +44,11 @@ pub(crate) async fn deliver(
     // The part on top is sent first.
     let mut parts = vec![pending];
     while let Some(part) = parts.pop() {
-        let request = request(&delivered.conversation, &part);
+        let request = || request(&delivered.conversation, &part);
         let answer = link
             .call(
-                &request,
-                async |client, request| stream.import(client, request).await,
+                &(),
+                async |client, attempt| stream.import(client, attempt, request).await,
                 |text| progress.tell(text),
             )
             .await?;

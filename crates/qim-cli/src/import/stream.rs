@@ -65,18 +65,20 @@ struct State {
 }
 
 impl ImportStream {
-    /// What `Import` would answer.
+    /// What `Import` would answer. `request` makes the request as often as it is sent; where it is called, the call is
+    /// `attempt` with it.
     pub(crate) async fn import(
         &self,
         mut client: History,
-        request: Request<v1::ImportRequest>,
+        attempt: Request<()>,
+        request: impl Fn() -> v1::ImportRequest,
     ) -> Result<Response<v1::ImportResponse>, Status> {
         if self.is_unknown_to_the_server.get() {
-            return client.import(request).await;
+            return client.import(attempt.map(|()| request())).await;
         }
-        let outcome = match self.exchange(&client, request.get_ref()).await {
+        let outcome = match self.exchange(&client, request()).await {
             // A server that is about to end closes its streams in peace: another one, or the next, takes what is left.
-            Err(End::Closed) => self.exchange(&client, request.get_ref()).await,
+            Err(End::Closed) => self.exchange(&client, request()).await,
             answered_or_failed => answered_or_failed,
         };
         match outcome {
@@ -84,21 +86,21 @@ impl ImportStream {
             Err(End::Closed) => Err(Status::unavailable("the server closes the stream")),
             Err(End::Failed(status)) if status.code() == Code::Unimplemented => {
                 self.is_unknown_to_the_server.set(true);
-                client.import(request).await
+                client.import(attempt.map(|()| request())).await
             }
             Err(End::Failed(status)) => match grpc::fate(&status) {
                 Fate::Retry(_) | Fate::Hopeless => Err(status),
                 // It does not say which of its requests is at fault; a call does.
-                Fate::Doubt | Fate::Refused => client.import(request).await,
+                Fate::Doubt | Fate::Refused => client.import(attempt.map(|()| request())).await,
             },
         }
     }
 
     /// Sends the request on the stream that is open, or is opened for it, and waits for its answer.
-    async fn exchange(&self, client: &History, request: &v1::ImportRequest) -> Result<Answer, End> {
+    async fn exchange(&self, client: &History, request: v1::ImportRequest) -> Result<Answer, End> {
         let Opening { number, stream } = self.opening(client);
         let request_id = self.next_id.replace(self.next_id.get() + 1);
-        let import = v1::ImportStreamRequest { request_id, import: Some(request.clone()) };
+        let import = v1::ImportStreamRequest { request_id, import: Some(request) };
         let exchange = async { stream.await.map_err(End::Failed)?.exchange(import).await };
         let answer = timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(|_| {
             Err(End::Failed(Status::deadline_exceeded("the server does not answer in time")))
