@@ -12,7 +12,7 @@ const DUTY_MIN: f64 = 0.02;
 /// the one thread of Redis takes, whichever machine it is on.
 const BUSY_PER_SECOND: f64 = 50_000.0;
 /// Where the longest wait for a copy is above it, copying gives way less, down to not at all at [`LAG_MAX`].
-const LAG_MIN: Duration = Duration::from_secs(5);
+const LAG_MIN: Duration = Duration::from_secs(20);
 const LAG_MAX: Duration = Duration::from_secs(60);
 /// Steps of a round: as many as fill a transaction of SQLite.
 const ROUND_STEPS: usize = 64;
