@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use qim_core::{ConversationKey, PayloadForm, Record, UnixMillis};
 use qim_store::ArchiveStore as _;
-use qim_store::archive::SeqRange;
-use qim_store::tiered::{Page, Position, PullError, PullRequest};
+use qim_store::archive::{ArchiveError, SeqRange};
+use qim_store::tiered::{Page, Position, PullError, PullRequest, TierError};
 use qim_testkit::ConversationModel;
 
 use crate::support::Fault;
@@ -127,7 +127,11 @@ impl World {
 
     pub(crate) async fn describe(&self, conversation: usize) {
         let model = &self.models[conversation];
-        let described = self.writer().describe(model.conversation(), self.now).await.unwrap();
+        let described = match self.writer().describe(model.conversation(), self.now).await {
+            // Of what Redis may have lost whole only the archive can say whether it ever was.
+            Err(TierError::Archive(ArchiveError::Unavailable(_))) if self.has_lost => return,
+            described => described.unwrap(),
+        };
         assert_eq!((described.marks.last, described.set_aside), (model.last(), None));
         let Some(archived) = described.archived_records else { return };
         let alive = |now: UnixMillis| model.alive(now).into_iter();
