@@ -21,13 +21,13 @@ const EX_FAILURE: u8 = 1;
 const EX_USAGE: u8 = 2;
 /// `EX_CONFIG` of sysexits(3).
 const EX_CONFIG: u8 = 78;
-/// Threads for what blocks: reads of SQLite, of which few are under way at a time, names that are looked up, files that are
-/// read again. Without a limit there are many more that wait for work, as each call that finds none waiting starts one.
-const BLOCKING_THREADS_MAX: usize = 6;
 /// What a Rust program that panics ends with.
 const EX_PANIC: i32 = 101;
 /// The condition of the daemon as a whole.
 const CONDITION: &str = "daemon";
+/// Threads for what blocks: reads of SQLite, of which few are under way at a time, names that are looked up, files that are
+/// read again. Without a limit there are many more that wait for work, as each call that finds none waiting starts one.
+const BLOCKING_THREADS_MAX: usize = 6;
 
 /// What the wiring of a daemon gets of its process.
 pub struct Daemon<C> {

@@ -17,6 +17,8 @@ use crate::link::ANSWER_TIMEOUT;
 
 /// Requests that wait for the transport to take them. It has as many bytes on their way as the server's windows let it.
 const QUEUE: usize = 4;
+/// So many streams may be closed before a request is answered: more than a fleet that ends one by one closes at a time.
+const REOPENED_MAX: usize = 4;
 
 /// `ImportStream` in the place of `Import`: opened by the first request, and again by the first after its end. The
 /// requests on it are answered one by one, as calls are. With a server that does not have it they are calls.
@@ -76,11 +78,13 @@ impl ImportStream {
         if self.is_unknown_to_the_server.get() {
             return client.import(attempt.map(|()| request())).await;
         }
-        let outcome = match self.exchange(&client, request()).await {
+        let mut outcome = self.exchange(&client, request()).await;
+        for _ in 0..REOPENED_MAX {
             // A server that is about to end closes its streams in peace: another one, or the next, takes what is left.
-            Err(End::Closed) => self.exchange(&client, request()).await,
-            answered_or_failed => answered_or_failed,
-        };
+            if matches!(outcome, Err(End::Closed)) {
+                outcome = self.exchange(&client, request()).await;
+            }
+        }
         match outcome {
             Ok(answer) => answer.map(Response::new),
             Err(End::Closed) => Err(Status::unavailable("the server closes the stream")),
