@@ -204,8 +204,8 @@ async fn a_foreign_key_in_the_place_of_a_shards_index_is_named_before_anything_i
         copy_all(store, &resting, NOW).await;
         assert_eq!(trim_all(store, &resting, NOW).await, 3);
         let mut raw = raw(&tiers.redis).await;
-        let (key, kept) = (format!("qim:{{{shard}}}:{name}"), "kept");
-        let _: Result<(), _> = redis::cmd("RENAME").arg(&key).arg(kept).query_async(&mut raw).await;
+        let (key, kept) = (format!("qim:{{{shard}}}:{name}"), format!("{{{shard}}}:kept"));
+        let _: Result<(), _> = redis::cmd("RENAME").arg(&key).arg(&kept).query_async(&mut raw).await;
         redis::cmd("SET").arg(&key).arg("theirs").exec_async(&mut raw).await.unwrap();
         let before = elements_of_all(&mut raw).await;
 
@@ -221,7 +221,7 @@ async fn a_foreign_key_in_the_place_of_a_shards_index_is_named_before_anything_i
 
         // With the key gone all goes on where it was, and what was refused is committed, copied and collected as ever.
         redis::cmd("DEL").arg(&key).exec_async(&mut raw).await.unwrap();
-        let _: Result<(), _> = redis::cmd("RENAME").arg(kept).arg(&key).query_async(&mut raw).await;
+        let _: Result<(), _> = redis::cmd("RENAME").arg(&kept).arg(&key).query_async(&mut raw).await;
         for (conv, seq) in [(&resting, 4), (&neighbour, 1)] {
             let committed = commit(store, conv, &short_lived, NOW).await;
             assert_eq!((committed[0].seq, committed[0].duplicate), (seq, false), "{name}");

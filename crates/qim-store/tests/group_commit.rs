@@ -23,7 +23,7 @@ async fn commit_one(store: &RedisMessageStore, conversation: &str, id: &str) -> 
 
 #[tokio::test]
 async fn commits_that_arrive_together_share_calls() {
-    let (redis, store) = hot_store();
+    let (redis, store) = hot_store_on_one_server();
     commit_one(&store, "warm", "up").await.unwrap();
     let before = calls(&redis);
     let ids: Vec<(String, String)> =

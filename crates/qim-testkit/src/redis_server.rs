@@ -25,6 +25,7 @@ const START_TRIES: usize = 5;
 #[derive(Debug, Clone, Default)]
 pub struct RedisOptions {
     arguments: Vec<String>,
+    is_cluster: bool,
 }
 
 /// An append-only file at some moment.
@@ -67,6 +68,12 @@ impl RedisOptions {
         self.arg("maxmemory", &bytes.to_string()).arg("maxmemory-policy", "noeviction")
     }
 
+    /// It is a Redis Cluster of its own: one node, which has every slot.
+    #[must_use]
+    pub fn whole_cluster(self) -> Self {
+        Self { is_cluster: true, ..self.arg("cluster-enabled", "yes") }
+    }
+
     /// Starts it, and waits until it answers.
     pub fn start(self) -> RedisServer {
         let dir = TempDir::with_prefix("qim-redis-").expect("a temporary directory");
@@ -74,7 +81,13 @@ impl RedisOptions {
             let port = free_port();
             match launch(&self, dir.path(), port) {
                 Ok(child) => {
-                    return RedisServer { options: self, dir, port, process: Mutex::new(Some(child)) };
+                    let process = Mutex::new(Some(child));
+                    let server = RedisServer { options: self, dir, port, process };
+                    if server.options.is_cluster {
+                        server.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+                        server.await_slots();
+                    }
+                    return server;
                 }
                 // Taken by somebody else meanwhile.
                 Err(log) if log.contains("Address already in use") => {}
@@ -96,9 +109,10 @@ impl RedisServer {
         RedisOptions::default()
     }
 
-    /// `redis://127.0.0.1:PORT`.
+    /// `redis://127.0.0.1:PORT`, or `redis-cluster://127.0.0.1:PORT` of a whole cluster.
     pub fn url(&self) -> String {
-        format!("redis://{}", self.addr())
+        let scheme = if self.options.is_cluster { "redis-cluster" } else { "redis" };
+        format!("{scheme}://{}", self.addr())
     }
 
     /// Where it listens; the same after a restart.
@@ -131,6 +145,24 @@ impl RedisServer {
         self.stop();
         let child = launch(&self.options, self.dir.path(), self.port);
         *self.process() = Some(child.unwrap_or_else(|log| panic!("{PROGRAM} did not start again:\n{log}")));
+        if self.options.is_cluster {
+            self.await_slots();
+        }
+    }
+
+    /// A node serves its slots about two seconds after it has started again.
+    fn await_slots(&self) {
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            let Reply::Text(info) = self.command(&["CLUSTER", "INFO"]) else {
+                panic!("CLUSTER INFO is text")
+            };
+            if info.contains("cluster_state:ok") {
+                return;
+            }
+            assert!(Instant::now() < deadline, "it does not serve its slots:\n{info}");
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Starts it again without any data, like a machine that lost its disk.

@@ -344,6 +344,9 @@ pub trait ArchiveStore: DictionaryStore {
     /// below a stored seq; a put that failed may have raised it, too.
     async fn high_water(&self, conversation: &ConversationKey) -> Result<u64, ArchiveError>;
 
+    /// Says that seqs up to this one (1..) were given, whatever became of their records. A lower one changes nothing.
+    async fn raise_high_water(&self, conversation: &ConversationKey, seq: u64) -> Result<(), ArchiveError>;
+
     /// Whether it never had a record of any conversation, and no deployment ever began on it.
     async fn is_empty(&self) -> Result<bool, ArchiveError>;
 

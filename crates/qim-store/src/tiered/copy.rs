@@ -53,11 +53,28 @@ impl TieredMessageStore {
             put = self.put_and_verify(conversation, &records, now + began.elapsed()).await;
         }
         let put = put?;
+        if mark > page.marks.archived {
+            self.note_given(conversation, &records, mark).await?;
+        }
         let outcome = self.hot.mark_archived(conversation, fence, mark).await?;
         match damaged {
             Some(reason) => Err(MoveError::Poisoned(reason)),
             None => Ok(CopyReport { put, more: outcome.archived < outcome.last }),
         }
+    }
+
+    /// Tells the archive that seqs up to this one were given, where what was put does not say so: what expired before its
+    /// copy leaves nothing else there, and if Redis is lost, its seq must not be given again.
+    pub(super) async fn note_given(
+        &self,
+        conversation: &ConversationKey,
+        put: &[StoredRecord],
+        upto: u64,
+    ) -> Result<(), ArchiveError> {
+        if put.last().is_some_and(|record| record.seq >= upto) {
+            return Ok(());
+        }
+        self.archive.raise_high_water(conversation, upto).await
     }
 
     /// Makes sure that the archive holds these records: `Ok` only after they were read back.

@@ -54,6 +54,13 @@ impl TieredMessageStore {
         if let Some(stays) = self.leave_ids(conversation, &uncopied, now).await? {
             upto = upto.min(stays - 1);
         }
+        if upto > archived {
+            match self.note_given(conversation, &uncopied, upto).await {
+                // As with their ids.
+                Ok(()) | Err(ArchiveError::Unavailable(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         let missing = self.missing(conversation, &copied, now).await?;
         let recopied = self.put_and_verify(conversation, &missing, now).await?.written;
         let request = TrimRequest { floor, upto, cutoff, retry_at: cutoff + RETRY_AFTER };

@@ -21,10 +21,11 @@ use std::time::{Duration, Instant};
 use proptest::arbitrary::any;
 use proptest::collection::vec;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+use qim_core::RetentionClass;
 use qim_store::ArchiveStore;
 use tokio::runtime::Runtime;
 
-use step::{Step, any_step};
+use step::{Loss, Step, any_step};
 use world::World;
 
 const AT_ONCE: usize = 4;
@@ -108,4 +109,20 @@ fn every_history_reads_like_the_model_with_a_cql_server() {
     // A keyspace for each: dictionaries have their numbers from Redis.
     let keyspace = |name: &str| format!("qim_model_{}_{name}", std::process::id());
     run_seeds(3, |name| support::open_archive(&qim_testkit::cql_keyspace_url(&keyspace(name))));
+}
+
+/// Found by seed 840: the archive had nothing of them, and they were forgotten as archived.
+#[test]
+fn seqs_of_what_expired_before_its_copy_are_not_given_again_when_all_of_redis_is_lost() {
+    let send = |conversation, hours_old| Step::Send {
+        conversation,
+        class: RetentionClass::Ephemeral24h,
+        count: 4,
+        hours_old,
+    };
+    let steps = [send(0, 0), send(1, 200), Step::Collect, Step::Lose { conversation: 0, loss: Loss::All }];
+    let dir = tempfile::tempdir().unwrap();
+    let archive = support::open_archive(&format!("sqlite:{}", dir.path().join("archive.db").display()));
+    let is_forgetful = true;
+    one(&Runtime::new().unwrap(), World::new(archive, "expired", is_forgetful), &steps).unwrap();
 }

@@ -199,6 +199,10 @@ impl ArchiveStore for FaultyArchive {
         self.read_call(self.inner.high_water(conversation)).await
     }
 
+    async fn raise_high_water(&self, conversation: &ConversationKey, seq: u64) -> Result<(), ArchiveError> {
+        self.call(self.inner.raise_high_water(conversation, seq)).await
+    }
+
     async fn is_empty(&self) -> Result<bool, ArchiveError> {
         self.read_call(self.inner.is_empty()).await
     }

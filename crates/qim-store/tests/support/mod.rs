@@ -14,7 +14,7 @@ use qim_core::{
 use qim_store::archive::{self, ArchiveOptions};
 use qim_store::hot::{Committed, Draft, Fence, GcReport, RedisMessageStore};
 use qim_store::{ArchiveStore, RetentionPolicy, TieredMessageStore};
-use qim_testkit::RedisServer;
+use qim_testkit::{RedisOptions, RedisServer};
 
 pub(crate) use faulty_archive::{Fault, FaultyArchive};
 pub(crate) use tiered::*;
@@ -27,9 +27,28 @@ pub(crate) const WINDOW: Duration = Duration::from_hours(24 * 7);
 /// 2027-01-15T08:00:00Z. No test reads the time of day.
 pub(crate) const NOW: UnixMillis = UnixMillis::new(1_800_000_000_000);
 
+/// How the Redis of a test is started that does not care: a server, or with `QIM_TEST_REDIS=cluster` a cluster.
+pub(crate) fn redis_options() -> RedisOptions {
+    let options = RedisServer::options().append_only();
+    match std::env::var("QIM_TEST_REDIS").as_deref() {
+        Err(_) | Ok("server") => options,
+        Ok("cluster") => options.whole_cluster(),
+        Ok(other) => panic!("QIM_TEST_REDIS={other}: not server, nor cluster"),
+    }
+}
+
 /// A store on a Redis of its own; 30 days of retention, no trim window.
 pub(crate) fn hot_store() -> (RedisServer, RedisMessageStore) {
-    let redis = RedisServer::options().append_only().start();
+    hot_store_on(redis_options())
+}
+
+/// The same, on one server in any case: where all shards share what a cluster has for each.
+pub(crate) fn hot_store_on_one_server() -> (RedisServer, RedisMessageStore) {
+    hot_store_on(RedisServer::options().append_only())
+}
+
+fn hot_store_on(options: RedisOptions) -> (RedisServer, RedisMessageStore) {
+    let redis = options.start();
     let store = connect(&redis);
     (redis, store)
 }
@@ -122,7 +141,7 @@ pub(crate) async fn raw(redis: &RedisServer) -> redis::aio::MultiplexedConnectio
     let patient = redis::AsyncConnectionConfig::new()
         .set_connection_timeout(Some(Duration::from_secs(30)))
         .set_response_timeout(Some(Duration::from_secs(30)));
-    let client = redis::Client::open(redis.url()).unwrap();
+    let client = redis::Client::open(format!("redis://{}", redis.addr())).unwrap();
     client.get_multiplexed_async_connection_with_config(&patient).await.unwrap()
 }
 

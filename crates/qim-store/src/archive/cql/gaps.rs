@@ -1,7 +1,7 @@
 use qim_core::{ConversationKey, UnixMillis};
 
 use super::link::Link;
-use super::put::micros;
+use super::put::{micros, raise_high_water};
 use crate::archive::row::{signed, unsigned};
 use crate::archive::{ArchiveError, Gap};
 
@@ -20,10 +20,9 @@ pub(super) async fn note(
     conversation: &ConversationKey,
     Gap { from, to, noticed_at }: Gap,
 ) -> Result<(), ArchiveError> {
+    raise_high_water(link, conversation, to).await?;
     let (tenant, conversation) = (conversation.tenant().as_str(), conversation.conversation());
-    let (from, to) = (signed(from), signed(to));
-    link.write(vec![(&link.statements.raise_high_water, (to, to, tenant, conversation))]).await?;
-    let values = (tenant, conversation, from, to, noticed_at.as_i64(), micros(noticed_at));
+    let values = (tenant, conversation, signed(from), signed(to), noticed_at.as_i64(), micros(noticed_at));
     link.write(vec![(&link.statements.insert_gap, values)]).await
 }
 

@@ -208,6 +208,11 @@ impl ArchiveStore for ScyllaArchive {
         .await
     }
 
+    async fn raise_high_water(&self, conversation: &ConversationKey, seq: u64) -> Result<(), ArchiveError> {
+        self.within(async { put::raise_high_water(&*self.connector.link().await?, conversation, seq).await })
+            .await
+    }
+
     async fn is_empty(&self) -> Result<bool, ArchiveError> {
         self.within(async { gaps::is_empty(&*self.connector.link().await?).await }).await
     }

@@ -53,6 +53,16 @@ pub(super) async fn high_water(link: &Link, conversation: &ConversationKey) -> R
     Ok(rows.first().and_then(|(mark,)| *mark).map_or(0, crate::archive::row::unsigned))
 }
 
+/// Says that seqs up to this one were given.
+pub(super) async fn raise_high_water(
+    link: &Link,
+    conversation: &ConversationKey,
+    seq: u64,
+) -> Result<(), ArchiveError> {
+    let (mark, names) = (signed(seq), (conversation.tenant().as_str(), conversation.conversation()));
+    link.write(vec![(&link.statements.raise_high_water, (mark, mark, names.0, names.1))]).await
+}
+
 /// Those of `rows` that are not there. Fails when another record stands under the seq of one.
 async fn missing_rows<'a>(
     link: &Link,

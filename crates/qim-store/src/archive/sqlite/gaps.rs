@@ -1,11 +1,8 @@
 use qim_core::{ConversationKey, UnixMillis};
 use rusqlite::{Connection, params};
 
-use super::put::insert_conversation;
-use super::queries::conversation_row;
-use super::statements::{
-    INSERT_DEPLOYMENT, INSERT_GAP, RAISE_HIGH_WATER, SELECT_ANY_CONVERSATION, SELECT_GAPS,
-};
+use super::put::raise_high_water;
+use super::statements::{INSERT_DEPLOYMENT, INSERT_GAP, SELECT_ANY_CONVERSATION, SELECT_GAPS};
 use super::writer::Fault;
 use crate::archive::Gap;
 use crate::archive::row::{signed, unsigned};
@@ -24,13 +21,9 @@ pub(super) fn note(
     conversation: &ConversationKey,
     Gap { from, to, noticed_at }: Gap,
 ) -> Result<(), Fault> {
-    let id = match conversation_row(connection, conversation)? {
-        Some((id, _)) => id,
-        None => insert_conversation(connection, conversation, to)?,
-    };
+    let id = raise_high_water(connection, conversation, to)?;
     let values = params![id, signed(from), signed(to), noticed_at.as_i64()];
     connection.prepare_cached(INSERT_GAP)?.execute(values)?;
-    connection.prepare_cached(RAISE_HIGH_WATER)?.execute(params![id, signed(to)])?;
     Ok(())
 }
 

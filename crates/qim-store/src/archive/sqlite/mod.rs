@@ -212,6 +212,12 @@ impl ArchiveStore for SqliteArchive {
         self.writer.write(self.deadline(), gaps::found).await
     }
 
+    async fn raise_high_water(&self, conversation: &ConversationKey, seq: u64) -> Result<(), ArchiveError> {
+        let conversation = conversation.clone();
+        let raise = move |connection: &Connection| put::raise_high_water(connection, &conversation, seq);
+        self.writer.write(self.deadline(), raise).await.map(drop)
+    }
+
     async fn note_gap(&self, conversation: &ConversationKey, gap: Gap) -> Result<(), ArchiveError> {
         let conversation = conversation.clone();
         let note = move |connection: &Connection| gaps::note(connection, &conversation, gap);

@@ -2,6 +2,7 @@ use qim_core::{ConversationKey, UnixMillis};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::client_ids;
+use super::queries::conversation_row;
 use super::statements::{
     INSERT_CONVERSATION, INSERT_RECORD, RAISE_HIGH_WATER, SELECT_BATCH, SELECT_CONVERSATION,
 };
@@ -46,6 +47,19 @@ pub(super) fn put(
     }
     let written = missing.len() as u64;
     Ok(PutReport { written, unchanged: rows.len() as u64 - written, clamped: 0 })
+}
+
+/// The id of the conversation, of which seqs up to this one were given.
+pub(super) fn raise_high_water(
+    connection: &Connection,
+    conversation: &ConversationKey,
+    seq: u64,
+) -> Result<i64, Fault> {
+    let Some((id, _)) = conversation_row(connection, conversation)? else {
+        return Ok(insert_conversation(connection, conversation, seq)?);
+    };
+    connection.prepare_cached(RAISE_HIGH_WATER)?.execute(params![id, signed(seq)])?;
+    Ok(id)
 }
 
 /// Those of `rows` that are not there. Fails when another record stands under the seq of one.
