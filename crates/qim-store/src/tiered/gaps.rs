@@ -60,9 +60,9 @@ impl TieredMessageStore {
         Some(Gap { from: 1, to: UNKNOWN_SEQS, noticed_at: lineage.doubted_at()? })
     }
 
-    /// A page of the hot tier. Settles a conversation that was not since Redis may have lost data, where that can be done now.
-    /// Else what the archive has must be shown at least where Redis knows nothing. An error while writers put back what they
-    /// acknowledged: it may belong on the page.
+    /// A page of the hot tier. Settles a conversation that was not since Redis may have lost data. Where that cannot be done
+    /// now, what the archive has is shown at least where Redis knows nothing. An error while writers put back what they
+    /// acknowledged, or the archive cannot say what there is beyond the end that Redis knows of: it may belong on the page.
     pub(super) async fn settled_page(
         &self,
         conversation: &ConversationKey,
@@ -97,7 +97,8 @@ impl TieredMessageStore {
                     _ => Err(error.into()),
                 }
             }
-            Err(_) if page.marks.last > 0 => Ok(page),
+            // Its end in the hot tier may not be its end: only the archive can say.
+            Err(error) if page.marks.last > 0 => Err(error),
             Err(_) => Ok(HotPage::of_marks(Marks {
                 last: high_water,
                 floor: high_water + 1,

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use proptest::arbitrary::any;
 use proptest::collection::vec;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
-use qim_core::RetentionClass;
+use qim_core::{Compression, RetentionClass};
 use qim_store::ArchiveStore;
 use tokio::runtime::Runtime;
 
@@ -111,18 +111,28 @@ fn every_history_reads_like_the_model_with_a_cql_server() {
     run_seeds(3, |name| support::open_archive(&qim_testkit::cql_keyspace_url(&keyspace(name))));
 }
 
-/// Found by seed 840: the archive had nothing of them, and they were forgotten as archived.
-#[test]
-fn seqs_of_what_expired_before_its_copy_are_not_given_again_when_all_of_redis_is_lost() {
-    let send = |conversation, hours_old| Step::Send {
-        conversation,
-        class: RetentionClass::Ephemeral24h,
-        count: 4,
-        hours_old,
-    };
-    let steps = [send(0, 0), send(1, 200), Step::Collect, Step::Lose { conversation: 0, loss: Loss::All }];
+const LOSE: Step = Step::Lose { conversation: 0, loss: Loss::All };
+
+fn send(conversation: usize, count: usize, hours_old: u32) -> Step {
+    Step::Send { conversation, class: RetentionClass::Ephemeral24h, count, hours_old }
+}
+
+/// Of writers that remember next to nothing.
+fn forgetful(steps: &[Step]) {
     let dir = tempfile::tempdir().unwrap();
     let archive = support::open_archive(&format!("sqlite:{}", dir.path().join("archive.db").display()));
-    let is_forgetful = true;
-    one(&Runtime::new().unwrap(), World::new(archive, "expired", is_forgetful), &steps).unwrap();
+    one(&Runtime::new().unwrap(), World::new(archive, "f", true), steps).unwrap();
+}
+
+/// Seed 840: the archive had nothing of them, and they were forgotten as archived.
+#[test]
+fn seqs_of_what_expired_before_its_copy_are_not_given_again_when_all_of_redis_is_lost() {
+    forgetful(&[send(0, 4, 0), send(1, 4, 200), Step::Collect, LOSE]);
+}
+
+/// Seed 1273: one writer put back the first ones, the other had forgotten the rest as archived, and the archive was away.
+#[test]
+fn what_one_writer_put_back_is_not_said_to_be_all_while_the_archive_cannot_be_asked() {
+    let (another, down) = (Step::AnotherWriter(Compression::Off), Step::Archive(support::Fault::Down));
+    forgetful(&[send(2, 2, 0), another, down, send(2, 14, 0), LOSE]);
 }
