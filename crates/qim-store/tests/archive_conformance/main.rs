@@ -69,6 +69,7 @@ conformance! {
         the_earliest_is_looked_for_inside_the_range,
         a_late_copy_below_the_earliest_becomes_the_earliest,
         the_high_water_mark_never_goes_down,
+        the_high_water_mark_can_be_raised_without_a_record,
         an_expired_record_raises_the_high_water_mark,
         only_unexpired_records_are_counted,
     },

@@ -104,6 +104,18 @@ pub(crate) async fn the_high_water_mark_never_goes_down(subject: Subject) {
     }
 }
 
+pub(crate) async fn the_high_water_mark_can_be_raised_without_a_record(subject: Subject) {
+    let Subject { store, conversation, now, .. } = &subject;
+    for (seq, mark) in [(5, 5), (9, 9), (7, 9)] {
+        store.raise_high_water(conversation, seq).await.unwrap();
+        assert_eq!(store.high_water(conversation).await.unwrap(), mark);
+    }
+    assert_eq!(store.count(conversation, *now).await.unwrap(), 0);
+    store.put(conversation, &records(conversation, 10..=11, *now), *now).await.unwrap();
+    assert_eq!(store.high_water(conversation).await.unwrap(), 11);
+    assert_eq!(store.count(conversation, *now).await.unwrap(), 2);
+}
+
 pub(crate) async fn an_expired_record_raises_the_high_water_mark(subject: Subject) {
     let Subject { store, conversation, now, .. } = &subject;
     store.put(conversation, &records(conversation, 1..=4, *now - RETENTION), *now).await.unwrap();
