@@ -56,8 +56,9 @@ impl TieredMessageStore {
         }
         if upto > archived {
             match self.note_given(conversation, &uncopied, upto).await {
-                // As with their ids.
-                Ok(()) | Err(ArchiveError::Unavailable(_)) => {}
+                Ok(()) => {}
+                // One stays, so that the conversation waits to be archived, and the archive hears of its seqs then.
+                Err(ArchiveError::Unavailable(_)) => upto -= 1,
                 Err(error) => return Err(error.into()),
             }
         }
