@@ -51,16 +51,8 @@ impl TieredMessageStore {
             .collect();
         let archived = page.marks.archived;
         let uncopied: Vec<_> = copied.iter().filter(|record| record.seq > archived).cloned().collect();
-        if let Some(stays) = self.leave_ids(conversation, &uncopied, now).await? {
-            upto = upto.min(stays - 1);
-        }
         if upto > archived {
-            match self.note_given(conversation, &uncopied, upto).await {
-                Ok(()) => {}
-                // One stays, so that the conversation waits to be archived, and the archive hears of its seqs then.
-                Err(ArchiveError::Unavailable(_)) => upto -= 1,
-                Err(error) => return Err(error.into()),
-            }
+            upto = self.leave_word(conversation, &uncopied, upto, now).await?;
         }
         let missing = self.missing(conversation, &copied, now).await?;
         let recopied = self.put_and_verify(conversation, &missing, now).await?.written;
@@ -74,23 +66,31 @@ impl TieredMessageStore {
 }
 
 impl TieredMessageStore {
-    /// What expired before its copy leaves no row in the archive, but its client id goes there, so that it is known when it
-    /// is sent again. With the archive away it goes without, so that Redis does not fill with what nobody can read, once it
-    /// has expired by everybody's clock: the answer is the first seq that has not.
-    async fn leave_ids(
+    /// What expired before its copy leaves no row in the archive, but its seq and its client id go there: the one is not given
+    /// again, and the other is known when it is sent again. With the archive away it goes without, so that Redis does not fill
+    /// with what nobody can read, once it has expired by everybody's clock. Only a place that was collected stays where it is
+    /// the last, so that the conversation waits to be archived, and the archive hears of its seqs then. The answer is the
+    /// highest seq that may go, of those up to `upto`.
+    async fn leave_word(
         &self,
         conversation: &ConversationKey,
         uncopied: &[StoredRecord],
+        upto: u64,
         now: UnixMillis,
-    ) -> Result<Option<u64>, ArchiveError> {
-        if uncopied.is_empty() {
-            return Ok(None);
-        }
-        match self.archive.put(conversation, uncopied, now).await {
-            Ok(_) => Ok(None),
+    ) -> Result<u64, ArchiveError> {
+        let told = async {
+            if !uncopied.is_empty() {
+                self.archive.put(conversation, uncopied, now).await?;
+            }
+            self.note_given(conversation, uncopied, upto).await
+        };
+        match told.await {
+            Ok(()) => Ok(upto),
             Err(ArchiveError::Unavailable(_)) => {
                 let fresh = |record: &&StoredRecord| !record.encoded.is_expired(now - CLOCKS_DIFFER_BY);
-                Ok(uncopied.iter().find(fresh).map(|record| record.seq))
+                let ends_with_record = uncopied.last().is_some_and(|record| record.seq >= upto);
+                let goes = if ends_with_record { upto } else { upto - 1 };
+                Ok(uncopied.iter().find(fresh).map_or(goes, |record| record.seq - 1))
             }
             Err(error) => Err(error),
         }
