@@ -4,7 +4,7 @@ use qim_core::{ConversationKey, UnixMillis};
 
 use super::{MoveError, TieredMessageStore};
 use crate::archive::{ArchiveError, StoredRecord};
-use crate::hot::{Fence, HotPage, HotValue, PageStart, SCRIPT_RECORDS_MAX, TrimOutcome, TrimRequest};
+use crate::hot::{Fence, HotPage, HotValue, Marks, PageStart, SCRIPT_RECORDS_MAX, TrimOutcome, TrimRequest};
 
 /// How long a conversation rests whose front is due and may not go yet. A copy ends the wait at once.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
@@ -49,10 +49,12 @@ impl TieredMessageStore {
                 _ => None,
             })
             .collect();
-        let archived = page.marks.archived;
+        let Marks { archived, last, .. } = page.marks;
         let uncopied: Vec<_> = copied.iter().filter(|record| record.seq > archived).cloned().collect();
-        if upto > archived {
-            upto = self.leave_word(conversation, &uncopied, upto, now).await?;
+        if upto > archived
+            && let Err(error) = self.leave_word(conversation, &uncopied, upto, now).await
+        {
+            upto = may_go_unheard(error, &uncopied, upto.min(last - 1), now)?;
         }
         let missing = self.missing(conversation, &copied, now).await?;
         let recopied = self.put_and_verify(conversation, &missing, now).await?.written;
@@ -67,34 +69,33 @@ impl TieredMessageStore {
 
 impl TieredMessageStore {
     /// What expired before its copy leaves no row in the archive, but its seq and its client id go there: the one is not given
-    /// again, and the other is known when it is sent again. With the archive away it goes without, so that Redis does not fill
-    /// with what nobody can read, once it has expired by everybody's clock. Only a place that was collected stays where it is
-    /// the last, so that the conversation waits to be archived, and the archive hears of its seqs then. The answer is the
-    /// highest seq that may go, of those up to `upto`.
+    /// again, and the other is known when it is sent again.
     async fn leave_word(
         &self,
         conversation: &ConversationKey,
         uncopied: &[StoredRecord],
         upto: u64,
         now: UnixMillis,
-    ) -> Result<u64, ArchiveError> {
-        let told = async {
-            if !uncopied.is_empty() {
-                self.archive.put(conversation, uncopied, now).await?;
-            }
-            self.note_given(conversation, uncopied, upto).await
-        };
-        match told.await {
-            Ok(()) => Ok(upto),
-            Err(ArchiveError::Unavailable(_)) => {
-                let fresh = |record: &&StoredRecord| !record.encoded.is_expired(now - CLOCKS_DIFFER_BY);
-                let ends_with_record = uncopied.last().is_some_and(|record| record.seq >= upto);
-                let goes = if ends_with_record { upto } else { upto - 1 };
-                Ok(uncopied.iter().find(fresh).map_or(goes, |record| record.seq - 1))
-            }
-            Err(error) => Err(error),
+    ) -> Result<(), ArchiveError> {
+        if !uncopied.is_empty() {
+            self.archive.put(conversation, uncopied, now).await?;
         }
+        self.note_given(conversation, uncopied, upto).await
     }
+}
+
+/// With the archive away what has expired by everybody's clock goes without, so that Redis does not fill with what nobody
+/// can read. The answer is the highest seq of that. The last place of a conversation is never among them: it keeps the
+/// conversation among those that wait for their copy, and the archive hears of all its seqs then.
+fn may_go_unheard(
+    error: ArchiveError,
+    uncopied: &[StoredRecord],
+    upto: u64,
+    now: UnixMillis,
+) -> Result<u64, ArchiveError> {
+    let ArchiveError::Unavailable(_) = error else { return Err(error) };
+    let fresh = uncopied.iter().find(|record| !record.encoded.is_expired(now - CLOCKS_DIFFER_BY));
+    Ok(fresh.map_or(upto, |record| upto.min(record.seq - 1)))
 }
 
 /// The highest seq that may go, and what stands in the way where that is damage.

@@ -130,6 +130,15 @@ fn seqs_of_what_expired_before_its_copy_are_not_given_again_when_all_of_redis_is
     forgetful(&[send(0, 4, 0), send(1, 4, 200), Step::Collect, LOSE]);
 }
 
+/// Nothing of them was collected, nor heard of by the archive, when they were trimmed.
+#[test]
+fn seqs_of_what_was_trimmed_while_the_archive_was_away_are_not_given_again_when_all_of_redis_is_lost() {
+    let away = || Step::Archive(support::Fault::Down);
+    let trim = || Step::Trim { conversation: 1 };
+    forgetful(&[away(), send(1, 4, 200), trim(), send(0, 14, 0), LOSE]);
+    forgetful(&[away(), send(1, 4, 200), Step::Collect, trim(), send(0, 14, 0), LOSE]);
+}
+
 /// Seed 1273: one writer put back the first ones, the other had forgotten the rest as archived, and the archive was away.
 #[test]
 fn what_one_writer_put_back_is_not_said_to_be_all_while_the_archive_cannot_be_asked() {
