@@ -112,9 +112,9 @@ fn a_cluster_is_used_with_these_rights() {
     // The first thing that a daemon asks for is on its way to another node.
     let from = cluster.primary_of("qim:deployment");
     let to = cluster.nodes().iter().find(|node| node.addr() != from.addr()).unwrap();
-    let migration = cluster.migrate_slot_of("qim:deployment", to);
+    let migration = cluster.migrate_slot_of("qim:deployment", to).unwrap();
     let writer = launch(Launch::writer());
-    migration.finish();
+    migration.finish().unwrap();
     let archiver = launch(Launch::archiver());
     let file = demo_file(&writer, 200, 1);
     for command in ["import", "verify"] {

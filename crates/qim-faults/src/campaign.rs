@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use tokio::process::Command;
 
 use crate::fleet::{can_mount, faketime_library};
-use crate::kind::{Archive, Kind};
+use crate::kind::{Archive, Kind, Redis};
 use crate::options::{CampaignArgs, Kinds};
 use crate::report::{RunResult, Summary};
 use crate::run::directory;
@@ -27,7 +27,8 @@ pub(crate) async fn run(args: &CampaignArgs) -> Result<Summary> {
     let began = Instant::now();
     fs::create_dir_all(&args.dir)?;
     let args = CampaignArgs { dir: args.dir.canonicalize()?, ..args.clone() };
-    let Kinds(mut kinds) = Kinds::chosen(&args.kinds, args.archive).map_err(anyhow::Error::msg)?;
+    let Kinds(mut kinds) =
+        Kinds::chosen(&args.kinds, args.archive, args.redis).map_err(anyhow::Error::msg)?;
     let skipped = skip_impossible(&mut kinds, &args)?;
     ensure!(!kinds.is_empty(), "none of these kinds of faults is possible here: {skipped:?}");
     let kinds = Kinds(kinds);
@@ -91,6 +92,10 @@ async fn one(args: &CampaignArgs, kinds: &Kinds, seed: u64) -> Result<RunResult>
     command.arg("--archive").arg(match args.archive {
         Archive::Sqlite => "sqlite",
         Archive::Cql => "cql",
+    });
+    command.arg("--redis").arg(match args.redis {
+        Redis::Single => "single",
+        Redis::Cluster => "cluster",
     });
     command.arg("--dir").arg(&dir);
     if let Some(url) = &args.cql_url {

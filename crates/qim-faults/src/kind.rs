@@ -30,6 +30,8 @@ pub(crate) enum Effect {
     CutTail,
     /// Killed, and everything it had is gone.
     Lose,
+    /// A slot goes to another node.
+    Move,
 }
 
 /// What a fault happens to.
@@ -71,7 +73,16 @@ pub(crate) enum Archive {
     Cql,
 }
 
-const EFFECTS: [(Effect, &str); 12] = [
+/// What the hot tier is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Redis {
+    /// One server.
+    Single,
+    /// A Redis Cluster of three primaries with a replica each.
+    Cluster,
+}
+
+const EFFECTS: [(Effect, &str); 13] = [
     (Effect::Kill, "kill"),
     (Effect::Pause, "pause"),
     (Effect::Delay, "delay"),
@@ -84,6 +95,7 @@ const EFFECTS: [(Effect, &str); 12] = [
     (Effect::Behind, "behind"),
     (Effect::CutTail, "cut"),
     (Effect::Lose, "lose"),
+    (Effect::Move, "move"),
 ];
 
 const TARGETS: [(Target, &str); 9] = [
@@ -101,14 +113,19 @@ const TARGETS: [(Target, &str); 9] = [
 const LINK_EFFECTS: [Effect; 4] = [Effect::Delay, Effect::BlackHole, Effect::Reset, Effect::DropReplies];
 
 impl Kind {
-    /// All that can happen with this archive.
-    pub(crate) fn all(archive: Archive) -> Vec<Self> {
+    /// All that can happen with this archive and this Redis.
+    pub(crate) fn all(archive: Archive, redis: Redis) -> Vec<Self> {
         let kind = |effect, target| Self { effect, target };
         let mut kinds = Vec::new();
         for target in [Target::Writer, Target::Archiver, Target::Redis] {
             kinds.extend([kind(Effect::Kill, target), kind(Effect::Pause, target)]);
         }
-        let mut links = vec![Target::ClientLink, Target::WriterRedisLink, Target::ArchiverRedisLink];
+        let mut links = vec![Target::ClientLink];
+        match redis {
+            Redis::Single => links.extend([Target::WriterRedisLink, Target::ArchiverRedisLink]),
+            // Its clients go where it tells them, all on the same way to each node; so do the replicas.
+            Redis::Cluster => links.push(Target::Redis),
+        }
         match archive {
             Archive::Sqlite => {
                 kinds.extend([kind(Effect::Lock, Target::Archive), kind(Effect::Full, Target::Archive)]);
@@ -124,12 +141,21 @@ impl Kind {
             kinds.extend([kind(Effect::Ahead, target), kind(Effect::Behind, target)]);
         }
         kinds.extend([kind(Effect::CutTail, Target::Redis), kind(Effect::Lose, Target::Redis)]);
+        if redis == Redis::Cluster {
+            kinds.push(kind(Effect::Move, Target::Redis));
+        }
         kinds
     }
 
-    /// Whether Redis loses what it had acknowledged.
-    pub(crate) fn loses_data(self) -> bool {
-        matches!(self.effect, Effect::CutTail | Effect::Lose)
+    /// Whether Redis loses what it had acknowledged, or may lose it: on a cluster a replica that was behind takes over from
+    /// a primary that does not answer.
+    pub(crate) fn loses_data(self, redis: Redis) -> bool {
+        match redis {
+            Redis::Single => matches!(self.effect, Effect::CutTail | Effect::Lose),
+            Redis::Cluster => {
+                self.target == Target::Redis && !matches!(self.effect, Effect::Full | Effect::Move)
+            }
+        }
     }
 
     /// Whether what a writer remembers is gone.
@@ -165,9 +191,11 @@ impl FromStr for Kind {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let all = Self::all(Archive::Sqlite).into_iter().chain(Self::all(Archive::Cql));
+        let others = [(Archive::Cql, Redis::Single), (Archive::Sqlite, Redis::Cluster)];
+        let usual = Self::all(Archive::Sqlite, Redis::Single);
+        let all = usual.iter().copied().chain(others.into_iter().flat_map(|(a, r)| Self::all(a, r)));
         all.into_iter().find(|kind| kind.to_string() == name).ok_or_else(|| {
-            let known: Vec<String> = Self::all(Archive::Sqlite).iter().map(ToString::to_string).collect();
+            let known: Vec<String> = usual.iter().map(ToString::to_string).collect();
             format!("no such kind of fault; there are {}", known.join(", "))
         })
     }
@@ -179,8 +207,14 @@ mod tests {
 
     #[test]
     fn every_kind_has_a_name_that_is_read_back_as_it() {
-        for archive in [Archive::Sqlite, Archive::Cql] {
-            let kinds = Kind::all(archive);
+        let tiers = [
+            (Archive::Sqlite, Redis::Single),
+            (Archive::Cql, Redis::Single),
+            (Archive::Sqlite, Redis::Cluster),
+            (Archive::Cql, Redis::Cluster),
+        ];
+        for (archive, redis) in tiers {
+            let kinds = Kind::all(archive, redis);
             for (i, kind) in kinds.iter().enumerate() {
                 assert_eq!(kind.to_string().parse(), Ok(*kind));
                 assert!(!kinds[..i].contains(kind), "{kind} is listed twice");

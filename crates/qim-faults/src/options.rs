@@ -3,7 +3,7 @@ use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::kind::{Archive, Kind};
+use crate::kind::{Archive, Kind, Redis};
 
 /// Real daemons under random faults, and a client that checks what becomes of its messages. See docs/testing.md;
 /// scripts/faults starts it.
@@ -33,6 +33,9 @@ pub(crate) struct CampaignArgs {
     /// Which archive.
     #[arg(long, value_enum, default_value_t = Archive::Sqlite)]
     pub(crate) archive: Archive,
+    /// What the hot tier is.
+    #[arg(long, value_enum, default_value_t = Redis::Single)]
+    pub(crate) redis: Redis,
     /// Kinds of faults, separated by commas: their names, `all`, or `loss` (those in which Redis loses data).
     #[arg(long, default_value = "all")]
     pub(crate) kinds: String,
@@ -62,6 +65,8 @@ pub(crate) struct RunArgs {
     pub(crate) seed: u64,
     #[arg(long, value_enum)]
     pub(crate) archive: Archive,
+    #[arg(long, value_enum)]
+    pub(crate) redis: Redis,
     #[arg(long)]
     pub(crate) kinds: Kinds,
     #[arg(long)]
@@ -79,14 +84,14 @@ pub(crate) struct RunArgs {
 pub(crate) struct Kinds(pub(crate) Vec<Kind>);
 
 impl Kinds {
-    /// What `--kinds` means for this archive.
-    pub(crate) fn chosen(text: &str, archive: Archive) -> Result<Self, String> {
+    /// What `--kinds` means for this archive and this Redis.
+    pub(crate) fn chosen(text: &str, archive: Archive, redis: Redis) -> Result<Self, String> {
         let mut chosen = Vec::new();
         for name in text.split(',') {
-            let of_archive = Kind::all(archive).into_iter();
+            let possible = Kind::all(archive, redis).into_iter();
             match name {
-                "all" => chosen.extend(of_archive),
-                "loss" => chosen.extend(of_archive.filter(|kind| kind.loses_data())),
+                "all" => chosen.extend(possible),
+                "loss" => chosen.extend(possible.filter(|kind| kind.loses_data(redis))),
                 name => chosen.push(name.parse::<Kind>().map_err(|error| format!("{name}: {error}"))?),
             }
         }
@@ -113,12 +118,12 @@ mod tests {
 
     #[test]
     fn kinds_are_chosen_by_name_and_in_groups() {
-        let chosen = |text| Kinds::chosen(text, Archive::Sqlite);
+        let chosen = |text| Kinds::chosen(text, Archive::Sqlite, Redis::Single);
         let all = chosen("all").unwrap();
-        assert_eq!(all.0, Kind::all(Archive::Sqlite));
+        assert_eq!(all.0, Kind::all(Archive::Sqlite, Redis::Single));
         assert_eq!(all.names().parse(), Ok(all));
         assert_eq!(chosen("kill-redis").unwrap().names(), "kill-redis");
-        assert!(chosen("loss").unwrap().0.iter().all(|kind| kind.loses_data()));
+        assert!(chosen("loss").unwrap().0.iter().all(|kind| kind.loses_data(Redis::Single)));
         assert!(chosen("kill-redis,nothing").unwrap_err().starts_with("nothing: no such kind"));
     }
 }

@@ -22,11 +22,11 @@ const SKEW_MS: i64 = 3_600_000 + 10_000;
 /// Runs the schedule of a seed in a directory, which is left as it is.
 pub(crate) async fn run(args: &RunArgs) -> Result<RunResult> {
     let started = Instant::now();
-    let schedule = Schedule::new(args.seed, &args.kinds.0);
+    let schedule = Schedule::new(args.seed, &args.kinds.0, args.redis);
     let fleet = Arc::new(start(args, &schedule).await?);
     let clients = Clients::new(&fleet.writer_urls(), format!("seed-{}", args.seed))?;
 
-    let mut conductor = Conductor::start(fleet.clone(), &schedule.faults);
+    let mut conductor = Conductor::start(fleet.clone(), &schedule);
     let end = tokio::time::Instant::now() + Duration::from_millis(LOAD_MS);
     let work = schedule.load.iter().enumerate().map(|(i, requests)| clients.work(i, requests, end));
     futures::future::join_all(work).await;
@@ -36,7 +36,7 @@ pub(crate) async fn run(args: &RunArgs) -> Result<RunResult> {
     let happened = conductor.stop();
 
     let skew_ms = if schedule.has(Kind::moves_a_clock) { SKEW_MS } else { 0 };
-    let gaps = schedule.has(Kind::loses_data) && schedule.has(Kind::kills_a_writer);
+    let gaps = schedule.loses_data() && schedule.has(Kind::kills_a_writer);
     let mut violations =
         check(&clients.ledger(), &Excuses { skew_ms, gaps, losses_ms: happened.losses_ms.clone() });
     violations.extend(stuck(&recovery, unread, &set_aside, &happened));

@@ -4,7 +4,7 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
-use crate::kind::{Effect, Kind, Target};
+use crate::kind::{Effect, Kind, Redis, Target};
 use crate::load::{self, Load};
 
 /// How long the load goes on.
@@ -19,12 +19,14 @@ const REST_MS: u64 = 100;
 const LENGTHS_MS: [u64; 5] = [100, 300, 700, 1_200, 1_700];
 /// No daemon has more siblings.
 pub(crate) const INSTANCES_MAX: usize = 2;
+/// Of a Redis Cluster; each has a replica.
+pub(crate) const PRIMARIES: usize = 3;
 
 /// A fault, from when to when it is in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) kind: Kind,
-    /// Which of the writers or archivers, or of their links; 0 where there is one only.
+    /// Which of the writers or archivers, of their links, or of the parts of a cluster; 0 where there is one only.
     pub(crate) instance: usize,
     /// Since the start of the load.
     pub(crate) start_ms: u64,
@@ -35,6 +37,7 @@ pub(crate) struct Fault {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Schedule {
     pub(crate) seed: u64,
+    pub(crate) redis: Redis,
     pub(crate) writers: usize,
     pub(crate) archivers: usize,
     /// `QIM_COPY_DELAY` of the archivers.
@@ -47,15 +50,27 @@ pub(crate) struct Schedule {
 impl Schedule {
     /// From seed 1 on, so many seeds in a row as it takes share all kinds given out among them; the next ones share them in
     /// another order, so that in time every kind meets every other.
-    pub(crate) fn new(seed: u64, kinds: &[Kind]) -> Self {
+    pub(crate) fn new(seed: u64, kinds: &[Kind], redis: Redis) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let writers = random.random_range(1..=INSTANCES_MAX);
         let archivers = random.random_range(1..=INSTANCES_MAX);
         let copy_delay_ms = [0, 0, 500, 2_000][random.random_range(0..4)];
         let chosen = share(seed, kinds).into_iter().map(|kind| {
-            let instances = if kind.target.is_of_writers() { writers } else { archivers };
-            let instance = if kind.target.is_single() { 0 } else { random.random_range(0..instances) };
-            (kind, instance)
+            let instances = match kind.target {
+                target if target.is_of_writers() => writers,
+                Target::Archive => 1,
+                Target::Redis if redis == Redis::Single => 1,
+                Target::Redis => PRIMARIES,
+                _ => archivers,
+            };
+            (
+                kind,
+                if instances == 1 && kind.target.is_a_server() {
+                    0
+                } else {
+                    random.random_range(0..instances)
+                },
+            )
         });
         let chosen: Vec<(Kind, usize)> = chosen.collect();
         let faults = loop {
@@ -64,7 +79,12 @@ impl Schedule {
             }
         };
         let load = load::plan(&mut random);
-        Self { seed, writers, archivers, copy_delay_ms, faults, load }
+        Self { seed, redis, writers, archivers, copy_delay_ms, faults, load }
+    }
+
+    /// Whether Redis may lose something that it acknowledged.
+    pub(crate) fn loses_data(&self) -> bool {
+        self.has(|kind| kind.loses_data(self.redis))
     }
 
     /// Whether any fault is of such a kind.
@@ -115,7 +135,7 @@ fn place(kind: Kind, instance: usize, others: &[Fault], random: &mut StdRng) -> 
 }
 
 impl Target {
-    fn is_single(self) -> bool {
+    fn is_a_server(self) -> bool {
         matches!(self, Self::Redis | Self::Archive)
     }
 
@@ -136,15 +156,20 @@ mod tests {
     proptest! {
         #[test]
         fn a_seed_says_everything_and_its_faults_fit_into_the_run(seed: u64) {
-            let kinds = Kind::all(Archive::Cql);
-            let schedule = Schedule::new(seed, &kinds);
-            prop_assert_eq!(&schedule, &Schedule::new(seed, &kinds));
+            let redis = if seed.is_multiple_of(2) { Redis::Single } else { Redis::Cluster };
+            let kinds = Kind::all(Archive::Cql, redis);
+            let schedule = Schedule::new(seed, &kinds, redis);
+            prop_assert_eq!(&schedule, &Schedule::new(seed, &kinds, redis));
             prop_assert!((1..=INSTANCES_MAX).contains(&schedule.writers));
             prop_assert_eq!(schedule.faults.len(), FAULTS_PER_RUN, "{:?}", schedule.faults);
             for (i, fault) in schedule.faults.iter().enumerate() {
                 prop_assert!(fault.start_ms < fault.end_ms && fault.end_ms <= FAULTS_END_MS);
-                let of_writers = fault.kind.target.is_of_writers();
-                let instances = if of_writers { schedule.writers } else { schedule.archivers };
+                let instances = match fault.kind.target {
+                    target if target.is_of_writers() => schedule.writers,
+                    Target::Redis if redis == Redis::Cluster => PRIMARIES,
+                    Target::Redis | Target::Archive => 1,
+                    _ => schedule.archivers,
+                };
                 prop_assert!(fault.instance < instances);
                 for other in &schedule.faults[i + 1..] {
                     prop_assert!(other.start_ms >= fault.start_ms);
@@ -155,11 +180,16 @@ mod tests {
 
         #[test]
         fn as_many_runs_in_a_row_as_it_takes_have_every_kind(round in 0..1_000_000_u64) {
-            for (archive, enough) in [(Archive::Sqlite, 9), (Archive::Cql, 12)] {
-                let kinds = Kind::all(archive);
+            let tiers = [
+                (Archive::Sqlite, Redis::Single, 9),
+                (Archive::Cql, Redis::Single, 12),
+                (Archive::Sqlite, Redis::Cluster, 8),
+            ];
+            for (archive, redis, enough) in tiers {
+                let kinds = Kind::all(archive, redis);
                 let runs = round * enough + 1..=(round + 1) * enough;
                 let seen: BTreeSet<Kind> = runs
-                    .flat_map(|seed| Schedule::new(seed, &kinds).faults)
+                    .flat_map(|seed| Schedule::new(seed, &kinds, redis).faults)
                     .map(|fault| fault.kind)
                     .collect();
                 prop_assert!(kinds.iter().all(|kind| seen.contains(kind)), "{:?}", seen);
@@ -169,8 +199,9 @@ mod tests {
 
     #[test]
     fn another_seed_is_another_schedule() {
-        let kinds = Kind::all(Archive::Sqlite);
-        assert_ne!(Schedule::new(1, &kinds).faults, Schedule::new(10, &kinds).faults);
-        assert_ne!(Schedule::new(1, &kinds).load, Schedule::new(2, &kinds).load);
+        let kinds = Kind::all(Archive::Sqlite, Redis::Single);
+        let schedule = |seed| Schedule::new(seed, &kinds, Redis::Single);
+        assert_ne!(schedule(1).faults, schedule(10).faults);
+        assert_ne!(schedule(1).load, schedule(2).load);
     }
 }

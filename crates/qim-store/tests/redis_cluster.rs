@@ -185,12 +185,12 @@ async fn slots_that_move_to_and_fro_while_messages_are_committed_and_collected_l
                 for shard in 0..4 {
                     let tag = format!("{{{shard}}}");
                     let to = other(&cluster, cluster.primary_of(&tag));
-                    let migration = cluster.migrate_slot_of(&tag, to);
+                    let migration = cluster.migrate_slot_of(&tag, to).unwrap();
                     for _ in 0..2 {
-                        migration.move_some();
+                        migration.move_some().unwrap();
                         std::thread::sleep(Duration::from_millis(30));
                     }
-                    migration.finish();
+                    migration.finish().unwrap();
                 }
             }
             moving.store(false, Ordering::Relaxed);
@@ -217,10 +217,10 @@ async fn a_script_does_all_or_nothing_where_only_some_of_its_keys_have_moved() {
     let conv = conversation("c");
     writer.commit(&conv, &batch(0)).await;
     let from = cluster.primary_of("{0}");
-    let migration = cluster.migrate_slot_of("{0}", other(&cluster, from));
+    let migration = cluster.migrate_slot_of("{0}", other(&cluster, from)).unwrap();
     // The list and one list of pieces stay; what a script finds by itself, beside what it is given, is gone.
     for key in ["unarchived", "trim", "stats", "msghistorygc"] {
-        migration.move_key(&format!("qim:{{0}}:{key}"));
+        migration.move_key(&format!("qim:{{0}}:{key}")).unwrap();
     }
     let list = list_key(writer.hot(), &conv);
     let before = from.command(&["LRANGE", &list, "0", "-1"]);
@@ -231,7 +231,7 @@ async fn a_script_does_all_or_nothing_where_only_some_of_its_keys_have_moved() {
     let error = writer.hot().collect_expired(0, NOW + DAY).await.unwrap_err();
     assert!(matches!(error, HotError::Unavailable(_)), "{error}");
     assert_eq!(from.command(&["LRANGE", &list, "0", "-1"]), before, "nothing was changed");
-    migration.finish();
+    migration.finish().unwrap();
     assert_eq!(seqs(&writer.commit(&conv, &batch(1)).await), [4, 5, 6]);
     assert_whole(&writer, &conv, 2).await;
     assert_eq!(collect_all(writer.hot(), NOW + DAY).await.collected, 2);

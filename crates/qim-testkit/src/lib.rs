@@ -32,7 +32,7 @@ pub use http::{HttpAnswer, http_get};
 pub use model::{ConversationModel, ModelCommit};
 pub use nix::sys::signal::Signal;
 pub use ports::free_port;
-pub use redis_cluster::RedisCluster;
+pub use redis_cluster::{ClusterOptions, RedisCluster};
 pub use redis_server::{AppendOnlyFile, RedisOptions, RedisServer};
 pub use resp::Reply;
 pub use samples::Samples;

@@ -1,23 +1,37 @@
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use crate::eventually::eventually;
+use crate::fault_proxy::FaultProxy;
 use crate::ports::free_port;
-use crate::redis_server::RedisServer;
+use crate::redis_server::{RedisOptions, RedisServer};
 use crate::resp::{self, Reply};
 use crate::slot_migration::SlotMigration;
 
 const SLOTS: usize = 16_384;
 /// Gossip between nodes takes seconds; on a loaded machine, some more.
 const AGREEMENT_TIMEOUT: Duration = Duration::from_secs(60);
+const AT_ONCE: Duration = Duration::from_millis(300);
 /// How long a node may be silent before the others take it for dead.
 const NODE_TIMEOUT_MS: &str = "2000";
+
+/// How a [`RedisCluster`] is started.
+#[derive(Debug, Clone)]
+pub struct ClusterOptions {
+    primaries: usize,
+    replicas: usize,
+    has_links: bool,
+    node: RedisOptions,
+}
 
 /// A Redis Cluster of real servers, with or without replicas. One that was killed comes back with all that it
 /// acknowledged (`appendfsync always`: with `everysec` a kill may lose two seconds).
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,
+    /// Before each node, or none.
+    links: Vec<FaultProxy>,
+    primaries: usize,
 }
 
 /// What a node of the cluster says of one of them.
@@ -32,31 +46,26 @@ pub(crate) struct Member {
 impl RedisCluster {
     /// Starts so many primaries with an equal part of the slots each, and waits until all of them agree.
     pub fn start(primaries: usize) -> Self {
-        Self::launch(primaries, 0)
+        Self::options(primaries).start()
     }
 
     /// The same with one replica for each primary, linked to it.
     pub fn start_with_replicas(primaries: usize) -> Self {
-        Self::launch(primaries, primaries)
+        Self::options(primaries).replicas().start()
     }
 
-    fn launch(primaries: usize, replicas: usize) -> Self {
-        let buses: Vec<String> = (0..primaries + replicas).map(|_| free_port().to_string()).collect();
-        let start = |bus: &String| {
-            let options = RedisServer::options().append_only().arg("appendfsync", "always");
-            let options = options.arg("cluster-enabled", "yes");
-            let options = options.arg("cluster-port", bus).arg("cluster-node-timeout", NODE_TIMEOUT_MS);
-            // A part of it serves on where another part is gone, as careful operators have it.
-            options.arg("cluster-require-full-coverage", "no").start()
-        };
-        let cluster = Self { nodes: buses.iter().map(start).collect() };
-        cluster.join(&buses, primaries);
-        cluster
+    /// To be started with something special.
+    pub fn options(primaries: usize) -> ClusterOptions {
+        let node = RedisServer::options().append_only().arg("appendfsync", "always");
+        let node = node.arg("cluster-enabled", "yes").arg("cluster-node-timeout", NODE_TIMEOUT_MS);
+        // A part of it serves on where another part is gone, as careful operators have it.
+        let node = node.arg("cluster-require-full-coverage", "no").arg("repl-diskless-sync-delay", "0");
+        ClusterOptions { primaries, replicas: 0, has_links: false, node }
     }
 
     /// `redis-cluster://127.0.0.1:PORT,…`.
     pub fn url(&self) -> String {
-        let nodes: Vec<String> = self.nodes.iter().map(|node| node.addr().to_string()).collect();
+        let nodes: Vec<String> = (0..self.nodes.len()).map(|i| self.announced(i).to_string()).collect();
         format!("redis-cluster://{}", nodes.join(","))
     }
 
@@ -65,14 +74,44 @@ impl RedisCluster {
         &self.nodes
     }
 
-    /// The primary that has the slot of this key now.
-    pub fn primary_of(&self, key: &str) -> &RedisServer {
-        let owner = self.owner(self.slot_of(key)).expect("some primary has every slot");
-        self.nodes.iter().find(|node| node.addr() == owner.addr).expect("it is one of ours")
+    /// What clients and replicas of a node go through, where it was asked for.
+    pub fn link(&self, node: usize) -> Option<&FaultProxy> {
+        self.links.get(node)
     }
 
-    /// Begins to move the slot of this key to another node; see [`SlotMigration`].
-    pub fn migrate_slot_of<'a>(&'a self, key: &str, to: &'a RedisServer) -> SlotMigration<'a> {
+    /// The primary that has the slot of this key now.
+    pub fn primary_of(&self, key: &str) -> &RedisServer {
+        &self.nodes[self.primary_of_slot(self.slot_of(key))]
+    }
+
+    /// Which node has the slots now that this one of the first primaries had at the beginning.
+    pub fn primary_of_part(&self, part: usize) -> usize {
+        self.primary_of_slot(self.slots_of_part(part).0)
+    }
+
+    fn primary_of_slot(&self, slot: u16) -> usize {
+        let owner = self.owner(slot).expect("some primary has every slot");
+        (0..self.nodes.len()).find(|i| self.announced(*i) == owner.addr).expect("it is one of ours")
+    }
+
+    /// The first and the last one.
+    fn slots_of_part(&self, part: usize) -> (u16, u16) {
+        let slot = |part: usize| SLOTS * part / self.primaries;
+        let narrow = |slot: usize| u16::try_from(slot).expect("there are few");
+        (narrow(slot(part)), narrow(slot(part + 1) - 1))
+    }
+
+    /// Where others go to find this node.
+    fn announced(&self, node: usize) -> SocketAddr {
+        self.link(node).map_or_else(|| self.nodes[node].addr(), FaultProxy::addr)
+    }
+
+    /// Begins to move the slot of this key to another node, or takes over where that was begun; see [`SlotMigration`].
+    pub fn migrate_slot_of<'a>(
+        &'a self,
+        key: &str,
+        to: &'a RedisServer,
+    ) -> Result<SlotMigration<'a>, String> {
         SlotMigration::begin(self, self.slot_of(key), self.primary_of(key), to)
     }
 
@@ -93,8 +132,10 @@ impl RedisCluster {
         });
     }
 
-    /// What the node says of this address.
-    pub(crate) fn member(&self, addr: SocketAddr) -> Member {
+    /// What the nodes say of this one.
+    pub(crate) fn member(&self, node: &RedisServer) -> Member {
+        let own = self.nodes.iter().position(|other| other.addr() == node.addr()).expect("it is one of ours");
+        let addr = self.announced(own);
         let member = self.members().into_iter().find(|member| member.addr == addr);
         member.unwrap_or_else(|| panic!("{addr} is not in the cluster"))
     }
@@ -109,9 +150,10 @@ impl RedisCluster {
         self.members().into_iter().find(|member| member.is_primary && has(member))
     }
 
-    /// As the first node that runs has it.
+    /// As the first node has it that answers at once: one may be paused.
     fn members(&self) -> Vec<Member> {
-        let node = self.running().next().expect("a node runs");
+        let answers = |node: &&RedisServer| resp::command_within(node.addr(), &["PING"], AT_ONCE).is_ok();
+        let node = self.nodes.iter().find(answers).expect("a node runs");
         let Reply::Text(lines) = node.command(&["CLUSTER", "NODES"]) else { panic!("no list of nodes") };
         lines.lines().map(Member::parse).collect()
     }
@@ -120,16 +162,17 @@ impl RedisCluster {
         self.nodes.iter().filter(|node| resp::command(node.addr(), &["PING"]).is_ok())
     }
 
-    fn join(&self, buses: &[String], primaries: usize) {
-        let first = self.nodes[0].addr();
+    fn join(&self, buses: &[String]) {
+        let (first, primaries) = (self.nodes[0].addr(), self.primaries);
         for (i, node) in self.nodes.iter().enumerate() {
             if i < primaries {
-                let (from, to) = (SLOTS * i / primaries, SLOTS * (i + 1) / primaries - 1);
-                expect_ok(node, &["CLUSTER", "ADDSLOTSRANGE", &from.to_string(), &to.to_string()]);
+                let (from, to) = self.slots_of_part(i);
+                ok(node, &["CLUSTER", "ADDSLOTSRANGE", &from.to_string(), &to.to_string()])
+                    .expect("it is taken");
             }
             if i > 0 {
                 let (ip, port) = (first.ip().to_string(), first.port().to_string());
-                expect_ok(node, &["CLUSTER", "MEET", &ip, &port, &buses[0]]);
+                ok(node, &["CLUSTER", "MEET", &ip, &port, &buses[0]]).expect("it is taken");
             }
         }
         let known = format!("cluster_known_nodes:{}\r\n", self.nodes.len());
@@ -137,7 +180,7 @@ impl RedisCluster {
             self.nodes.iter().all(|node| cluster_info(node).contains(&known))
         });
         for (primary, replica) in self.nodes.iter().zip(&self.nodes[primaries..]) {
-            let id = self.member(primary.addr()).id;
+            let id = self.member(primary).id;
             eventually(AGREEMENT_TIMEOUT, "the replica knows its primary", || {
                 replica.command(&["CLUSTER", "REPLICATE", &id]) == Reply::Text("OK".to_owned())
             });
@@ -145,6 +188,48 @@ impl RedisCluster {
         self.await_whole();
         let slots = |node: &RedisServer| cluster_info(node).contains("cluster_slots_ok:16384\r\n");
         eventually(AGREEMENT_TIMEOUT, "all agree on the slots", || self.nodes.iter().all(slots));
+    }
+}
+
+impl ClusterOptions {
+    /// One for each primary.
+    #[must_use]
+    pub fn replicas(self) -> Self {
+        Self { replicas: self.primaries, ..self }
+    }
+
+    /// Clients and replicas reach each node through a proxy, at the address that the cluster tells them.
+    #[must_use]
+    pub fn behind_proxies(self) -> Self {
+        Self { has_links: true, ..self }
+    }
+
+    /// A directive of each node's redis.conf, and its value.
+    #[must_use]
+    pub fn arg(self, directive: &str, value: &str) -> Self {
+        Self { node: self.node.arg(directive, value), ..self }
+    }
+
+    /// Starts it, and waits until all nodes agree.
+    pub fn start(self) -> RedisCluster {
+        let count = self.primaries + self.replicas;
+        let buses: Vec<String> = (0..count).map(|_| free_port().to_string()).collect();
+        let (mut nodes, mut links) = (Vec::new(), Vec::new());
+        for bus in &buses {
+            let options = self.node.clone().arg("cluster-port", bus);
+            if self.has_links {
+                let port = free_port();
+                let link = FaultProxy::start((Ipv4Addr::LOCALHOST, port).into());
+                let options = options.arg("cluster-announce-port", &link.addr().port().to_string());
+                nodes.push(options.arg("cluster-announce-bus-port", bus).start_on(port));
+                links.push(link);
+            } else {
+                nodes.push(options.start());
+            }
+        }
+        let cluster = RedisCluster { nodes, links, primaries: self.primaries };
+        cluster.join(&buses);
+        cluster
     }
 }
 
@@ -184,8 +269,11 @@ fn cluster_info(node: &RedisServer) -> String {
     }
 }
 
-pub(crate) fn expect_ok(node: &RedisServer, command: &[&str]) {
-    assert_eq!(node.command(command), Reply::Text("OK".to_owned()), "{command:?}");
+pub(crate) fn ok(node: &RedisServer, command: &[&str]) -> Result<(), String> {
+    match node.command(command) {
+        Reply::Text(text) if text == "OK" => Ok(()),
+        other => Err(format!("{command:?}: {other:?}")),
+    }
 }
 
 #[cfg(test)]
@@ -207,13 +295,13 @@ mod tests {
         let cluster = RedisCluster::start(2);
         let from = cluster.primary_of("{a}");
         for key in ["{a}1", "{a}2", "{a}3"] {
-            expect_ok(from, &["SET", key, "value"]);
+            ok(from, &["SET", key, "value"]).expect("it is taken");
         }
         let to = cluster.nodes().iter().find(|node| node.addr() != from.addr()).unwrap();
-        let migration = cluster.migrate_slot_of("{a}", to);
-        migration.move_key("{a}2");
+        let migration = cluster.migrate_slot_of("{a}", to).unwrap();
+        migration.move_key("{a}2").unwrap();
         assert!(matches!(from.command(&["GET", "{a}2"]), Reply::Error(error) if error.starts_with("ASK ")));
-        migration.finish();
+        migration.finish().unwrap();
         assert_eq!(cluster.primary_of("{a}").addr(), to.addr());
         for key in ["{a}1", "{a}2", "{a}3"] {
             assert_eq!(to.command(&["GET", key]), Reply::Text("value".to_owned()));
@@ -221,10 +309,24 @@ mod tests {
     }
 
     #[test]
+    fn behind_proxies_clients_are_told_the_addresses_of_those() {
+        let cluster = RedisCluster::options(2).behind_proxies().start();
+        assert_eq!([0, 1].map(|part| cluster.primary_of_part(part)), [0, 1]);
+        let told = format!("{:?}", cluster.nodes()[1].command(&["CLUSTER", "SLOTS"]));
+        for (i, node) in cluster.nodes().iter().enumerate() {
+            let (link, own) = (cluster.link(i).unwrap().addr().port(), node.addr().port());
+            assert!(
+                told.contains(&format!("Int({link})")) && !told.contains(&format!("Int({own})")),
+                "{told}"
+            );
+        }
+    }
+
+    #[test]
     fn a_replica_takes_the_place_of_a_primary_that_was_killed() {
         let cluster = RedisCluster::start_with_replicas(3);
         let primary = cluster.primary_of("key");
-        expect_ok(primary, &["SET", "key", "value"]);
+        ok(primary, &["SET", "key", "value"]).expect("it is taken");
         cluster.await_replicated(primary);
         primary.kill();
         let promoted = || cluster.primary_of("key").addr() != primary.addr();

@@ -76,18 +76,27 @@ impl RedisOptions {
 
     /// Starts it, and waits until it answers.
     pub fn start(self) -> RedisServer {
+        let is_cluster = self.is_cluster;
+        let server = self.start_near(free_port);
+        if is_cluster {
+            server.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+            server.await_slots();
+        }
+        server
+    }
+
+    /// The same on a port that somebody has to know beforehand.
+    pub(crate) fn start_on(self, port: u16) -> RedisServer {
+        self.start_near(|| port)
+    }
+
+    fn start_near(self, port: impl Fn() -> u16) -> RedisServer {
         let dir = TempDir::with_prefix("qim-redis-").expect("a temporary directory");
         for _ in 0..START_TRIES {
-            let port = free_port();
+            let port = port();
             match launch(&self, dir.path(), port) {
                 Ok(child) => {
-                    let process = Mutex::new(Some(child));
-                    let server = RedisServer { options: self, dir, port, process };
-                    if server.options.is_cluster {
-                        server.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
-                        server.await_slots();
-                    }
-                    return server;
+                    return RedisServer { options: self, dir, port, process: Mutex::new(Some(child)) };
                 }
                 // Taken by somebody else meanwhile.
                 Err(log) if log.contains("Address already in use") => {}

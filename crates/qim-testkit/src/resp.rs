@@ -43,8 +43,13 @@ impl Reply {
 
 /// Sends one command on a connection of its own, and waits for its answer.
 pub(crate) fn command(addr: SocketAddr, arguments: &[&str]) -> io::Result<Reply> {
+    command_within(addr, arguments, REPLY_TIMEOUT)
+}
+
+/// The same, and waits no longer than this.
+pub(crate) fn command_within(addr: SocketAddr, arguments: &[&str], patience: Duration) -> io::Result<Reply> {
     let mut stream = TcpStream::connect_timeout(&addr, CONNECT_TIMEOUT)?;
-    stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
+    stream.set_read_timeout(Some(patience))?;
     let bulks = arguments.iter().map(|argument| format!("${}\r\n{argument}\r\n", argument.len()));
     let request = format!("*{}\r\n{}", arguments.len(), bulks.collect::<String>());
     stream.write_all(request.as_bytes())?;

@@ -9,21 +9,23 @@ use tokio::sync::oneshot;
 
 use super::Fleet;
 use crate::client::now_ms;
-use crate::kind::Effect;
-use crate::schedule::Fault;
+use crate::kind::{Effect, Redis};
+use crate::schedule::{Fault, Schedule};
 
 const TICK: Duration = Duration::from_millis(20);
 /// What a service manager waits.
 const RESTART_AFTER: Duration = Duration::from_millis(200);
 /// What is cut off Redis' file.
 const TAIL_MS: u64 = 1_000;
+/// A replica that is elected takes over within this; what the other one takes until it hears of that is lost.
+const FAILOVER_MS: i64 = 3_000;
 
 /// What was done to the fleet, and what it did by itself.
 #[derive(Debug, Default)]
 pub(crate) struct Happened {
     /// In the order of time; each with its moment in ms since 1970.
     pub(crate) log: Vec<(i64, String)>,
-    /// When Redis lost data, ms since 1970.
+    /// When Redis lost data or may have lost some, ms since 1970.
     pub(crate) losses_ms: Vec<i64>,
     /// Daemons that ended by themselves, and not because what they need at start was away.
     pub(crate) ended: Vec<String>,
@@ -40,18 +42,18 @@ pub(crate) struct Conductor {
 
 #[derive(Clone, Copy)]
 enum Act {
-    Sample,
+    Sample(Fault),
     Begin(Fault),
     End(Fault),
 }
 
 impl Conductor {
     /// Begins now.
-    pub(crate) fn start(fleet: Arc<Fleet>, faults: &[Fault]) -> Self {
+    pub(crate) fn start(fleet: Arc<Fleet>, schedule: &Schedule) -> Self {
         let mut acts: Vec<(u64, Act)> = Vec::new();
-        for fault in faults {
+        for fault in &schedule.faults {
             if fault.kind.effect == Effect::CutTail {
-                acts.push((fault.start_ms.saturating_sub(TAIL_MS), Act::Sample));
+                acts.push((fault.start_ms.saturating_sub(TAIL_MS), Act::Sample(*fault)));
             }
             acts.push((fault.start_ms, Act::Begin(*fault)));
             acts.push((fault.end_ms, Act::End(*fault)));
@@ -59,8 +61,8 @@ impl Conductor {
         acts.sort_by_key(|(at, _)| *at);
         let stop = Arc::new(AtomicBool::new(false));
         let (tell, lifted) = oneshot::channel();
-        let stopped = stop.clone();
-        let thread = thread::spawn(move || Stage::new(&fleet).play(acts, tell, &stopped));
+        let (stopped, redis) = (stop.clone(), schedule.redis);
+        let thread = thread::spawn(move || Stage::new(&fleet, redis).play(acts, tell, &stopped));
         Self { thread, stop, lifted }
     }
 
@@ -78,6 +80,7 @@ impl Conductor {
 
 struct Stage<'a> {
     fleet: &'a Fleet,
+    redis: Redis,
     happened: Happened,
     /// Faults that are in force.
     in_force: Vec<Fault>,
@@ -87,8 +90,9 @@ struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    fn new(fleet: &'a Fleet) -> Self {
-        Self { fleet, happened: Happened::default(), in_force: Vec::new(), restarts: Vec::new(), appended: 0 }
+    fn new(fleet: &'a Fleet, redis: Redis) -> Self {
+        let happened = Happened::default();
+        Self { fleet, redis, happened, in_force: Vec::new(), restarts: Vec::new(), appended: 0 }
     }
 
     fn play(mut self, acts: Vec<(u64, Act)>, tell: oneshot::Sender<Instant>, stop: &AtomicBool) -> Happened {
@@ -113,11 +117,11 @@ impl<'a> Stage<'a> {
 
     fn act(&mut self, act: Act) {
         match act {
-            Act::Sample => self.appended = self.fleet.appended(),
+            Act::Sample(fault) => self.appended = self.fleet.appended(&fault),
             Act::Begin(fault) => match self.fleet.inflict(&fault, self.appended) {
                 Ok(()) => {
                     self.log(format!("{} {} begins", fault.kind, fault.instance));
-                    if fault.kind.loses_data() {
+                    if fault.kind.loses_data(self.redis) {
                         self.happened.losses_ms.push(now_ms());
                     }
                     self.in_force.push(fault);
@@ -127,6 +131,9 @@ impl<'a> Stage<'a> {
             Act::End(fault) => {
                 if let Some(at) = self.in_force.iter().position(|other| *other == fault) {
                     self.in_force.remove(at);
+                    if self.redis == Redis::Cluster && fault.kind.loses_data(self.redis) {
+                        self.happened.losses_ms.extend([now_ms(), now_ms() + FAILOVER_MS]);
+                    }
                     match self.fleet.lift(&fault) {
                         Ok(()) => self.log(format!("{} {} is over", fault.kind, fault.instance)),
                         Err(error) => self.happened.ended.push(format!("{}: {error:#}", fault.kind)),

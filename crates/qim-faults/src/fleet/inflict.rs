@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use qim_testkit::{FaultMode, FaultProxy, Reply};
 
 use super::clock::STEP_MS;
-use super::{Fleet, Member};
+use super::{Fleet, Member, SHARDS};
 use crate::kind::{Effect, Kind, Target};
 use crate::schedule::Fault;
 
@@ -19,11 +19,14 @@ impl Fleet {
     /// The fault begins. `appended`: how long the append-only file was a second ago.
     pub(super) fn inflict(&self, fault: &Fault, appended: u64) -> Result<()> {
         let Kind { effect, target } = fault.kind;
+        if target == Target::Redis {
+            self.redis.aim_at(fault.instance);
+        }
         match (effect, target) {
-            (Effect::Kill | Effect::Lose, Target::Redis) => self.redis.kill(),
+            (Effect::Kill | Effect::Lose, Target::Redis) => self.redis.target().kill(),
             (Effect::Kill, Target::Archive) => self.archive.signal_node("KILL")?,
             (Effect::Kill, _) => self.member_of(fault)?.daemon.kill9(),
-            (Effect::Pause, Target::Redis) => self.redis.pause(),
+            (Effect::Pause, Target::Redis) => self.redis.target().pause(),
             (Effect::Pause, Target::Archive) => self.archive.signal_node("STOP")?,
             (Effect::Pause, _) => self.member_of(fault)?.daemon.signal(Signal::SIGSTOP),
             (Effect::Delay, _) => self.link(fault)?.set(FaultMode::Delay(DELAY)),
@@ -36,10 +39,12 @@ impl Fleet {
             (Effect::Ahead, _) => self.set_clock(fault, STEP_MS)?,
             (Effect::Behind, _) => self.set_clock(fault, -STEP_MS)?,
             (Effect::CutTail, _) => {
-                let now = self.redis.append_only_bytes();
-                self.redis.kill_and_cut(appended.min(now));
+                let redis = self.redis.target();
+                let now = redis.append_only_bytes();
+                redis.kill_and_cut(appended.min(now));
             }
             (Effect::Lose, _) => bail!("only Redis can be lost"),
+            (Effect::Move, _) => self.redis.begin_move(SHARDS)?,
         }
         Ok(())
     }
@@ -48,10 +53,10 @@ impl Fleet {
     pub(super) fn lift(&self, fault: &Fault) -> Result<()> {
         let Kind { effect, target } = fault.kind;
         match (effect, target) {
-            (Effect::Kill | Effect::CutTail, Target::Redis) => self.redis.restart(),
+            (Effect::Kill | Effect::CutTail, Target::Redis) => self.redis.target().restart(),
             (Effect::Kill, Target::Archive) => self.archive.start_node()?,
             (Effect::Kill, _) => self.member_of(fault)?.daemon.respawn(),
-            (Effect::Pause, Target::Redis) => self.redis.resume(),
+            (Effect::Pause, Target::Redis) => self.redis.target().resume(),
             (Effect::Pause, Target::Archive) => self.archive.signal_node("CONT")?,
             (Effect::Pause, _) => self.member_of(fault)?.daemon.signal(Signal::SIGCONT),
             (Effect::Delay | Effect::BlackHole | Effect::Reset | Effect::DropReplies, _) => {
@@ -62,14 +67,15 @@ impl Fleet {
             (Effect::Full, _) => self.set_memory_limit("0")?,
             (Effect::Ahead | Effect::Behind, _) => self.set_clock(fault, 0)?,
             (Effect::CutTail, _) => bail!("only Redis has a tail"),
-            (Effect::Lose, _) => self.redis.restart_empty(),
+            (Effect::Lose, _) => self.redis.target().restart_empty(),
+            (Effect::Move, _) => self.redis.finish_move()?,
         }
         Ok(())
     }
 
-    /// How long the append-only file is; 0 while nobody knows.
-    pub(super) fn appended(&self) -> u64 {
-        self.redis.append_only_bytes()
+    /// How long the append-only file is of what this fault is to happen to.
+    pub(super) fn appended(&self, fault: &Fault) -> u64 {
+        self.redis.primary_of_part(fault.instance).append_only_bytes()
     }
 
     fn member_of(&self, fault: &Fault) -> Result<&Member> {
@@ -84,12 +90,14 @@ impl Fleet {
     }
 
     fn link(&self, fault: &Fault) -> Result<&FaultProxy> {
-        let member = self.member_of(fault)?;
         let link = match fault.kind.target {
-            Target::WriterRedisLink | Target::ArchiverRedisLink => Some(&member.redis_link),
-            Target::WriterArchiveLink | Target::ArchiverArchiveLink => member.archive_link.as_ref(),
-            Target::ClientLink => member.client_link.as_ref(),
-            Target::Writer | Target::Archiver | Target::Redis | Target::Archive => None,
+            Target::WriterRedisLink | Target::ArchiverRedisLink => self.member_of(fault)?.redis_link.as_ref(),
+            Target::WriterArchiveLink | Target::ArchiverArchiveLink => {
+                self.member_of(fault)?.archive_link.as_ref()
+            }
+            Target::ClientLink => self.member_of(fault)?.client_link.as_ref(),
+            Target::Redis => self.redis.link(),
+            Target::Writer | Target::Archiver | Target::Archive => None,
         };
         link.ok_or_else(|| anyhow!("{} has no link", fault.kind))
     }
@@ -100,7 +108,7 @@ impl Fleet {
     }
 
     fn set_memory_limit(&self, limit: &str) -> Result<()> {
-        match self.redis.command(&["CONFIG", "SET", "maxmemory", limit]) {
+        match self.redis.target().command(&["CONFIG", "SET", "maxmemory", limit]) {
             Reply::Error(error) => bail!("maxmemory {limit}: {error}"),
             _ => Ok(()),
         }

@@ -4,15 +4,16 @@ mod archive_site;
 mod clock;
 mod conductor;
 mod inflict;
+mod redis_site;
 
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
-use qim_testkit::{Daemon, FaultProxy, Launch, RedisServer};
+use anyhow::{Result, ensure};
+use qim_testkit::{Daemon, FaultProxy, Launch};
 
-use crate::kind::{Effect, Kind, Target};
+use crate::kind::{Effect, Target};
 use crate::load::{HOT_WINDOW_DAYS, RETENTION_DAYS};
 use crate::schedule::{Fault, Schedule};
 
@@ -21,9 +22,10 @@ pub(crate) use clock::faketime_library;
 pub(crate) use conductor::{Conductor, Happened};
 
 use clock::DaemonClock;
+use redis_site::RedisSite;
 
 /// Few, so that a run's daemons have little to do beside it.
-const SHARDS: &str = "4";
+const SHARDS: u16 = 4;
 /// Shorter than most faults, so that daemons feel them.
 const REDIS_TIMEOUT: &str = "700ms";
 const ARCHIVE_TIMEOUT: &str = "1s";
@@ -34,7 +36,7 @@ const POLL: Duration = Duration::from_millis(50);
 /// A daemon and its ways to the others.
 struct Member {
     daemon: Daemon,
-    redis_link: FaultProxy,
+    redis_link: Option<FaultProxy>,
     archive_link: Option<FaultProxy>,
     client_link: Option<FaultProxy>,
     clock: Option<DaemonClock>,
@@ -44,7 +46,7 @@ struct Member {
 pub(crate) struct Fleet {
     writers: Vec<Member>,
     archivers: Vec<Member>,
-    redis: RedisServer,
+    redis: RedisSite,
     archive: ArchiveSite,
 }
 
@@ -52,14 +54,10 @@ impl Fleet {
     /// Starts everything in this directory, and waits until it is ready.
     pub(crate) fn start(dir: &Path, schedule: &Schedule, archive: ArchiveSite) -> Result<Self> {
         // With `everysec` a killed Redis loses what it had not written while it waited for its disk.
-        let sync = if schedule.has(Kind::loses_data) { "everysec" } else { "always" };
-        let redis = RedisServer::options()
-            .append_only()
-            .arg("appendfsync", sync)
-            .arg("maxmemory-policy", "noeviction")
-            .start();
+        let sync = if schedule.loses_data() { "everysec" } else { "always" };
+        let redis = RedisSite::start(schedule.redis, sync);
         if archive.server().is_some() {
-            begin_lineage(&redis)?;
+            redis.begin_lineages(SHARDS)?;
         }
         let mut fleet = Self { writers: Vec::new(), archivers: Vec::new(), redis, archive };
         for i in 0..schedule.writers {
@@ -91,7 +89,7 @@ impl Fleet {
 
     fn member(&self, dir: &Path, schedule: &Schedule, role: Target, instance: usize) -> Result<Member> {
         let is_writer = role == Target::Writer;
-        let redis_link = FaultProxy::start(self.redis.addr());
+        let redis_link = self.redis.new_link();
         let archive_link = self.archive.server().map(FaultProxy::start);
         let launch = if is_writer {
             Launch::writer().env("QIM_GC_INTERVAL", "300ms")
@@ -99,9 +97,9 @@ impl Fleet {
             Launch::archiver().env("QIM_COPY_DELAY", format!("{}ms", schedule.copy_delay_ms))
         };
         let mut launch = launch
-            .env("QIM_REDIS_URL", format!("redis://{}", redis_link.addr()))
+            .env("QIM_REDIS_URL", self.redis.url(redis_link.as_ref()))
             .env("QIM_ARCHIVE_URL", self.archive.url(archive_link.as_ref().map(FaultProxy::addr)))
-            .env("QIM_SHARDS", SHARDS)
+            .env("QIM_SHARDS", SHARDS.to_string())
             .env("QIM_REDIS_TIMEOUT", REDIS_TIMEOUT)
             .env("QIM_ARCHIVE_TIMEOUT", ARCHIVE_TIMEOUT)
             .env("QIM_HOT_WINDOW", format!("{HOT_WINDOW_DAYS}d"))
@@ -142,9 +140,8 @@ impl Fleet {
 
     /// What was found damaged, over all shards: each field and what is said of it.
     pub(crate) fn set_aside(&self) -> Vec<String> {
-        let shards = 0..SHARDS.parse::<u16>().expect("a number");
-        let replies =
-            shards.map(|shard| self.redis.command(&["HGETALL", &format!("qim:{{{shard}}}:setaside")]));
+        let key = |shard| format!("qim:{{{shard}}}:setaside");
+        let replies = (0..SHARDS).map(|shard| self.redis.node_of(shard).command(&["HGETALL", &key(shard)]));
         replies
             .flat_map(|reply| reply.texts().into_iter().map(str::to_owned).collect::<Vec<_>>())
             .map(|text| text.replace('\0', " seq "))
@@ -156,16 +153,7 @@ impl Fleet {
         for (_, daemon) in self.daemons() {
             daemon.kill9();
         }
-        self.redis.kill();
+        self.redis.end();
         self.archive.close();
     }
-}
-
-/// The keyspace has had other runs, so that a Redis without a lineage would pass for one that lost everything.
-fn begin_lineage(redis: &RedisServer) -> Result<()> {
-    let reply = redis.command(&["INFO", "replication"]);
-    let info = reply.texts().concat();
-    let id = info.lines().find_map(|line| line.strip_prefix("master_replid:")).context("Redis has an id")?;
-    redis.command(&["SET", "qim:lineage", &format!("1 0 {} 0", id.trim())]);
-    Ok(())
 }
