@@ -1,4 +1,4 @@
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::eventually::eventually;
@@ -218,10 +218,8 @@ impl ClusterOptions {
         for bus in &buses {
             let options = self.node.clone().arg("cluster-port", bus);
             if self.has_links {
-                let port = free_port();
-                let link = FaultProxy::start((Ipv4Addr::LOCALHOST, port).into());
-                let options = options.arg("cluster-announce-port", &link.addr().port().to_string());
-                nodes.push(options.arg("cluster-announce-bus-port", bus).start_on(port));
+                let (node, link) = options.arg("cluster-announce-bus-port", bus).start_behind_proxy();
+                nodes.push(node);
                 links.push(link);
             } else {
                 nodes.push(options.start());

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
+use crate::fault_proxy::FaultProxy;
 use crate::ports::free_port;
 use crate::process::{await_exit, end, exit_status, send_signal};
 use crate::resp::{self, Reply};
@@ -76,18 +77,15 @@ impl RedisOptions {
 
     /// Starts it, and waits until it answers.
     pub fn start(self) -> RedisServer {
-        let is_cluster = self.is_cluster;
-        let server = self.start_near(free_port);
-        if is_cluster {
-            server.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
-            server.await_slots();
-        }
-        server
+        self.start_near(free_port)
     }
 
-    /// The same on a port that somebody has to know beforehand.
-    pub(crate) fn start_on(self, port: u16) -> RedisServer {
-        self.start_near(|| port)
+    /// The same with a proxy before it; as a node of a cluster it tells everybody to come that way.
+    pub fn start_behind_proxy(self) -> (RedisServer, FaultProxy) {
+        let port = free_port();
+        let proxy = FaultProxy::start((Ipv4Addr::LOCALHOST, port).into());
+        let options = self.arg("cluster-announce-port", &proxy.addr().port().to_string());
+        (options.start_near(|| port), proxy)
     }
 
     fn start_near(self, port: impl Fn() -> u16) -> RedisServer {
@@ -96,7 +94,13 @@ impl RedisOptions {
             let port = port();
             match launch(&self, dir.path(), port) {
                 Ok(child) => {
-                    return RedisServer { options: self, dir, port, process: Mutex::new(Some(child)) };
+                    let process = Mutex::new(Some(child));
+                    let server = RedisServer { options: self, dir, port, process };
+                    if server.options.is_cluster {
+                        server.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+                        server.await_slots();
+                    }
+                    return server;
                 }
                 // Taken by somebody else meanwhile.
                 Err(log) if log.contains("Address already in use") => {}
@@ -120,8 +124,13 @@ impl RedisServer {
 
     /// `redis://127.0.0.1:PORT`, or `redis-cluster://127.0.0.1:PORT` of a whole cluster.
     pub fn url(&self) -> String {
+        self.url_by(self.addr())
+    }
+
+    /// The same by way of a proxy.
+    pub fn url_by(&self, addr: SocketAddr) -> String {
         let scheme = if self.options.is_cluster { "redis-cluster" } else { "redis" };
-        format!("{scheme}://{}", self.addr())
+        format!("{scheme}://{addr}")
     }
 
     /// Where it listens; the same after a restart.

@@ -51,10 +51,10 @@ pub(crate) struct World {
 impl World {
     /// An empty deployment over this archive. `name` sets its conversations apart from those of others there.
     pub(crate) async fn new(archive: Arc<dyn ArchiveStore>, name: &str, is_forgetful: bool) -> Self {
-        let redis = RedisServer::options().append_only().start();
-        let link = FaultProxy::start(redis.addr());
+        let (redis, link) = redis_options().start_behind_proxy();
         let archive = Arc::new(FaultyArchive::new(archive));
-        let writers = vec![open(&link, archive.clone(), Compression::Zstd, is_forgetful).await];
+        let writers =
+            vec![open(&redis.url_by(link.addr()), archive.clone(), Compression::Zstd, is_forgetful).await];
         let file_bytes = vec![redis.append_only_bytes()];
         let key = |i: usize| conversation(&format!("{name}c{i}"));
         let models = (0..CONVERSATIONS).map(|i| ConversationModel::new(key(i), thirty_days())).collect();
@@ -140,7 +140,8 @@ impl World {
             Step::Maintain => self.maintain().await,
             Step::Train => self.train().await,
             Step::AnotherWriter(compression) => {
-                let writer = open(&self.link, self.archive.clone(), *compression, self.is_forgetful).await;
+                let url = self.redis.url_by(self.link.addr());
+                let writer = open(&url, self.archive.clone(), *compression, self.is_forgetful).await;
                 // Where the archive is away it learns them when it needs them.
                 let _ = writer.refresh_dictionaries().await;
                 self.writers.push(writer);
@@ -341,15 +342,13 @@ impl World {
 
 /// A writer that has seen Redis: what it finds from then on is no new deployment.
 async fn open(
-    link: &FaultProxy,
+    url: &str,
     archive: Arc<FaultyArchive>,
     compression: Compression,
     is_forgetful: bool,
 ) -> TieredMessageStore {
     let recent_bytes_max = if is_forgetful { RECENT_BYTES_FEW } else { usize::MAX };
-    let hot = connect_to(&format!("redis://{}", link.addr()))
-        .with_compression(compression)
-        .with_recent_bytes_max(recent_bytes_max);
+    let hot = connect_to(url).with_compression(compression).with_recent_bytes_max(recent_bytes_max);
     let writer = TieredMessageStore::with_trim(hot, archive, WINDOW);
     writer.watch_lineage(NOW, false).await.expect("Redis answers");
     writer
