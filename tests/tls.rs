@@ -121,16 +121,20 @@ fn a_certificate_and_a_key_that_do_not_belong_together_end_the_start() {
     assert!(ended.stderr.contains("QIM_TLS_CERT_FILE and QIM_TLS_KEY_FILE do not fit together"), "{ended:?}");
 }
 
-/// A Redis that also speaks TLS, and wants a certificate of its clients; and where it does.
-fn redis_with_tls(authority: &Authority, dir: &Path) -> (RedisServer, String) {
+/// A Redis that also speaks TLS, as a node of a cluster to the others as well, and wants a certificate of its clients; and
+/// where it does.
+fn redis_with_tls(authority: &Authority, dir: &Path, options: RedisOptions) -> (RedisServer, String) {
     let (own, port) = (authority.certify(dir, "redis"), free_port());
-    let options: RedisOptions = RedisServer::options()
+    let options = options
         .arg("tls-port", &port.to_string())
+        .arg("tls-cluster", "yes")
         .arg("tls-cert-file", &shown(&own.cert))
         .arg("tls-key-file", &shown(&own.key))
         .arg("tls-ca-cert-file", &shown(&authority.write(dir)))
         .arg("tls-auth-clients", "yes");
-    (options.start(), format!("rediss://localhost:{port}"))
+    let server = options.start();
+    let scheme = if server.url().starts_with("redis-cluster:") { "rediss-cluster" } else { "rediss" };
+    (server, format!("{scheme}://localhost:{port}"))
 }
 
 fn with_certificate(launch: Launch, ca: &Path, own: Option<&PemFiles>) -> Launch {
@@ -145,8 +149,17 @@ fn with_certificate(launch: Launch, ca: &Path, own: Option<&PemFiles>) -> Launch
 
 #[tokio::test(flavor = "multi_thread")]
 async fn both_daemons_reach_redis_over_tls_with_a_certificate_of_their_own() {
+    reach_redis_over_tls(RedisServer::options()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_daemons_reach_a_redis_cluster_over_tls_with_a_certificate_of_their_own() {
+    reach_redis_over_tls(RedisServer::options().whole_cluster()).await;
+}
+
+async fn reach_redis_over_tls(redis: RedisOptions) {
     let (authority, dir) = (Authority::new(), tempfile::tempdir().unwrap());
-    let (_redis, url) = redis_with_tls(&authority, dir.path());
+    let (_redis, url) = redis_with_tls(&authority, dir.path(), redis);
     let (ca, own) = (dir.path().join("ca.pem"), authority.certify(dir.path(), "qim"));
     let archive = format!("sqlite:{}", dir.path().join("archive.db").display());
     let launch = |launch: Launch| {
