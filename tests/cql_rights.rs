@@ -3,7 +3,7 @@
 use std::process;
 use std::sync::Arc;
 
-use qim_testkit::{Authority, Launch, RedisServer, SecureCql, eventually_async, free_port};
+use qim_testkit::{Authority, Launch, RedisServer, SecureCql, eventually, eventually_async, free_port};
 use qim_tests::{PATIENCE, Pair, demo_file, unique};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -112,4 +112,30 @@ fn an_archive_that_is_not_trusted_is_not_used() {
         assert!(readyz.body.starts_with("degraded: archive: "), "{readyz:?}");
         assert!(!readyz.body.contains("cassandra:cassandra"), "{readyz:?}");
     }
+}
+
+#[test]
+fn certificates_for_the_archive_are_reloaded_and_those_that_do_not_fit_change_nothing() {
+    let server = SecureCql::of_environment();
+    let dir = tempfile::tempdir().unwrap();
+    let keyspace = format!("qim_test_{}_{}", process::id(), unique());
+    let url = format!("scyllas://cassandra:cassandra@{}/{keyspace}", server.node);
+    let (good, file) = (std::fs::read_to_string(&server.ca_file).unwrap(), dir.path().join("ca.pem"));
+    std::fs::write(&file, &good).unwrap();
+    let path = file.display().to_string();
+    let options = Pair::options().archive_url(&url).env("QIM_RELOAD_INTERVAL", "1s");
+    let pair = options.env("QIM_ARCHIVE_CA_FILE", &path).start();
+    let says = |what: &'static str| {
+        [&pair.writer, &pair.archiver].iter().all(|daemon| daemon.readyz().body.starts_with(what))
+    };
+    eventually(PATIENCE, "the archive is there", || says("ready"));
+
+    let stranger = Authority::new().pem();
+    std::fs::write(&file, &stranger).unwrap();
+    eventually(PATIENCE, "it is told", || says("degraded: archive_certificates: "));
+    assert_eq!(pair.qim_json(&["import", demo_file(&pair.writer, 100, 1).to_str().unwrap()])["failed"], 0);
+    pair.await_settled();
+
+    std::fs::write(&file, good + &stranger).unwrap();
+    eventually(PATIENCE, "both connect with the new ones", || says("ready"));
 }

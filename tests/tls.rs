@@ -189,3 +189,47 @@ async fn reach_redis_over_tls(redis: RedisOptions) {
         assert!(ended.stderr.contains(&format!("hot tier at {url}")), "{ended:?}");
     }
 }
+
+/// A Redis and a writer that trust one authority go over to another one, the writer first.
+async fn change_authority(redis: RedisOptions) {
+    let (first, second) = (Authority::new(), Authority::new());
+    let (of_redis, of_writer) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (redis, url) = redis_with_tls(&first, of_redis.path(), redis);
+    let (ca, own) = (first.write(of_writer.path()), first.certify(of_writer.path(), "qim"));
+    let launch = Launch::writer().env("QIM_REDIS_URL", &url).env("QIM_RELOAD_INTERVAL", "1s");
+    let writer = with_certificate(launch, &ca, Some(&own)).start();
+    let mut client = HistoryClient::connect(writer.grpc_url()).await.unwrap();
+    let append = |id| v1::AppendRequest {
+        conversation: "c".into(),
+        messages: vec![message(id)],
+        ..Default::default()
+    };
+    client.append(append("1")).await.unwrap();
+
+    second.write(of_writer.path());
+    second.certify(of_writer.path(), "qim");
+    let is_told = || writer.readyz().body.starts_with("degraded: redis_certificates: ");
+    eventually(PATIENCE, "it is told that Redis does not take them", is_told);
+    client.append(append("2")).await.expect("those before are in effect");
+
+    let ca = shown(&second.write(of_redis.path()));
+    let files = second.certify(of_redis.path(), "redis");
+    let (cert, key) = (shown(&files.cert), shown(&files.key));
+    let set = ["CONFIG", "SET", "tls-ca-cert-file", &ca, "tls-cert-file", &cert, "tls-key-file", &key];
+    assert_eq!(redis.command(&set).texts(), ["OK"]);
+    eventually(PATIENCE, "all is well", || writer.readyz().body == "ready\n");
+    // Nobody comes in with the first ones any more.
+    redis.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+    let works = async || client.clone().append(append("3")).await.is_ok();
+    eventually_async(PATIENCE, "it has connected with the second ones", works).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_for_redis_are_reloaded_and_those_that_it_does_not_take_change_nothing() {
+    change_authority(RedisServer::options()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_for_a_redis_cluster_are_reloaded_and_those_that_it_does_not_take_change_nothing() {
+    change_authority(RedisServer::options().whole_cluster()).await;
+}

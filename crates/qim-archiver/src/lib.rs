@@ -58,6 +58,7 @@ pub async fn start(daemon: Daemon<ArchiverConfig>, [work, leases]: [Phase; 2]) -
         report::ReportTask::new(store.clone(), &daemon, metrics),
     );
 
+    qim_tiers::watch_certificates(&daemon, &work, &store);
     qim_tiers::watch_retention(&daemon, (&work, &leases), store, ROLE);
     Ok(())
 }

@@ -17,7 +17,10 @@ mod retention_watch;
 mod shutdown;
 
 pub use admin::{AdminServer, listen};
-pub use config::{ArchiverConfig, LogFormat, SharedConfig, TlsPaths, TokensConfig, WriterConfig};
+pub use config::{
+    ArchiverConfig, ClientTlsFiles, ClientTlsPaths, LogFormat, SharedConfig, TlsPaths, TokensConfig,
+    WriterConfig,
+};
 pub use driver::{LoopDriver, Outcome, PeriodicTask, Schedule, TaskError};
 pub use entry::{Daemon, run_daemon};
 pub use metrics::{METRICS_CONTENT_TYPE, Metrics};

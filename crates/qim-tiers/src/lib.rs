@@ -1,15 +1,20 @@
 //! The two tiers as a daemon's configuration describes them: what all who have both wire the same. The shell of the
 //! daemons and the store know nothing of each other.
 
+mod certificates;
+
 use qim_core::{CommitDurability, Compression};
 use qim_daemon::config::DaemonConfig;
 use qim_daemon::{
-    Condition, Daemon, Phase, RETENTION_WATCH_INTERVAL, Readiness, RetentionWatch, Schedule, SharedConfig,
+    ClientTlsPaths, Condition, Daemon, Phase, RETENTION_WATCH_INTERVAL, Readiness, RetentionWatch, Schedule,
+    SharedConfig,
 };
 use qim_store::hot::HotError;
 use qim_store::tiered::TierOptions;
 use qim_store::{RedisMessageStore, TieredMessageStore};
 use tokio_util::sync::CancellationToken;
+
+use crate::certificates::{CertificatesTask, Tier};
 
 /// How messages are committed: of no concern to whoever commits none.
 #[derive(Debug, Clone, Copy)]
@@ -33,11 +38,11 @@ pub fn options(shared: &SharedConfig, committing: Committing) -> TierOptions<'_>
     let Committing { compression, durability, recent_bytes_max } = committing;
     TierOptions {
         redis_url: &shared.redis_url,
-        redis_tls: &shared.redis_tls,
+        redis_tls: &shared.redis_tls.content,
         redis_timeout: shared.redis_timeout,
         shards: shared.shards,
         archive_url: &shared.archive_url,
-        archive_tls: &shared.archive_tls,
+        archive_tls: &shared.archive_tls.content,
         archive_timeout: shared.archive_timeout,
         retention: shared.default_history_retention,
         hot_window: shared.hot_window,
@@ -68,6 +73,18 @@ pub async fn observe_hot(readiness: &Readiness, hot: &RedisMessageStore, measure
     let is_partly_served = measured.is_err() && hot.serves_a_shard().await;
     let worse = if is_partly_served { Condition::Degraded } else { Condition::NotReady };
     readiness.observe("redis", measured, worse);
+}
+
+/// Takes over what the files of certificates say that were named for Redis and for the archive, as long as these loops run.
+pub fn watch_certificates<C: DaemonConfig>(daemon: &Daemon<C>, loops: &Phase, store: &TieredMessageStore) {
+    let shared = daemon.config.shared();
+    for (tier, files) in [(Tier::Redis, &shared.redis_tls), (Tier::Archive, &shared.archive_tls)] {
+        if files.paths != ClientTlsPaths::default() {
+            let watching =
+                CertificatesTask::new(tier, files.clone(), store.clone(), daemon.readiness.clone());
+            daemon.driver.start(loops, Schedule::every(shared.reload_interval), watching);
+        }
+    }
 }
 
 /// Compares this daemon's retention with that of the others as long as its `loops` run (SPEC A12), and tells them when

@@ -46,7 +46,7 @@ pub async fn start(daemon: Daemon<WriterConfig>, [requests, loops]: [Phase; 2]) 
     let refusals = Arc::new(Refusals::new(&daemon.metrics, daemon.clock.clone()));
     let tokens = daemon.config.tokens.as_ref();
     let access = Access::new(tokens.map(|tokens| &tokens.file), refusals.clone(), &daemon.metrics);
-    let watch = Schedule::every(daemon.config.reload_interval);
+    let watch = Schedule::every(daemon.config.shared.reload_interval);
     if let Some(watching) = TokensTask::new(&access, tokens, daemon.readiness.clone()) {
         daemon.driver.start(&loops, watch, watching);
     }
@@ -75,6 +75,7 @@ pub async fn start(daemon: Daemon<WriterConfig>, [requests, loops]: [Phase; 2]) 
     let report = ReportTask::new(store.clone(), &daemon, metrics);
     daemon.driver.start(&loops, Schedule::every(report::INTERVAL), report);
 
+    qim_tiers::watch_certificates(&daemon, &loops, &store);
     loops.spawn("withdraw writer", withdraw(store.clone(), loops.token().clone()));
     qim_tiers::watch_retention(&daemon, (&loops, &loops), store, ROLE);
     Ok(())

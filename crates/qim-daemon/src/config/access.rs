@@ -7,7 +7,7 @@ use qim_core::{ArchiveUrl, ClientIdentity, ClientTls, RedisUrl};
 
 use super::environment::Raw;
 use super::validate::{Check, shown_path};
-use super::{TlsPaths, TokensConfig, value};
+use super::{ClientTlsFiles, ClientTlsPaths, TlsPaths, TokensConfig, value};
 
 /// A variable that names a file, and the path it was given.
 type FileOf<'r> = (&'static str, Option<&'r str>);
@@ -77,7 +77,7 @@ impl Check<'_> {
         }
     }
 
-    pub(super) fn redis_tls(&mut self, raw: &Raw, url: &RedisUrl) -> ClientTls {
+    pub(super) fn redis_tls(&mut self, raw: &Raw, url: &RedisUrl) -> ClientTlsFiles {
         let files = [
             ("QIM_REDIS_CA_FILE", raw.redis_ca_file.as_deref()),
             ("QIM_REDIS_CLIENT_CERT_FILE", raw.redis_client_cert_file.as_deref()),
@@ -86,7 +86,7 @@ impl Check<'_> {
         self.client_tls(files, url.is_tls(), "QIM_REDIS_URL is not one of TLS (rediss://)")
     }
 
-    pub(super) fn archive_tls(&mut self, raw: &Raw, url: &ArchiveUrl) -> ClientTls {
+    pub(super) fn archive_tls(&mut self, raw: &Raw, url: &ArchiveUrl) -> ClientTlsFiles {
         let files = [
             ("QIM_ARCHIVE_CA_FILE", raw.archive_ca_file.as_deref()),
             ("QIM_ARCHIVE_CLIENT_CERT_FILE", raw.archive_client_cert_file.as_deref()),
@@ -96,14 +96,22 @@ impl Check<'_> {
     }
 
     /// Whoever names such files means TLS: with a URL of clear text they would be without effect, and nobody would know.
-    fn client_tls(&mut self, [ca, cert, key]: [FileOf<'_>; 3], is_tls: bool, otherwise: &str) -> ClientTls {
+    fn client_tls(
+        &mut self,
+        [ca, cert, key]: [FileOf<'_>; 3],
+        is_tls: bool,
+        otherwise: &str,
+    ) -> ClientTlsFiles {
         let [ca_pem, cert_pem, key_pem] = [ca, cert, key].map(|file| self.content(file));
         if let Some((name, _)) = [ca, cert, key].into_iter().find(|(_, path)| path.is_some() && !is_tls) {
             self.fault(name, format!("is set, while {otherwise}"));
         }
-        self.both_or_neither(cert, key);
+        let identity_files = self.both_or_neither(cert, key).map(|(cert, key)| (cert.into(), key.into()));
         let identity = cert_pem.zip(key_pem).map(|(cert, key)| ClientIdentity { cert, key });
-        ClientTls { ca: ca_pem, identity }
+        ClientTlsFiles {
+            paths: ClientTlsPaths { ca_file: ca.1.map(Into::into), identity_files },
+            content: ClientTls { ca: ca_pem, identity },
+        }
     }
 
     /// What is in a file that was named.

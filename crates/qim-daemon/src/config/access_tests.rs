@@ -76,8 +76,8 @@ fn files_for_tls_to_a_tier_come_with_a_url_of_tls_and_a_certificate_with_its_key
         let config = writer(&all).unwrap();
         assert!(!format!("{config:?}").contains("SECRET"));
         let tls = tls(config.shared);
-        assert_eq!(tls.ca.as_deref(), Some("SECRET PEM"));
-        assert_eq!(tls.identity.unwrap().key, "SECRET PEM");
+        assert_eq!(tls.content.ca.as_deref(), Some("SECRET PEM"));
+        assert_eq!(tls.content.identity.unwrap().key, "SECRET PEM");
 
         let found = lines(&[(&url, plain), (&ca, path)]);
         assert!(found[0].starts_with(&format!("{ca}: is set, while {url} is not one of TLS")), "{found:?}");

@@ -51,13 +51,13 @@ pub struct SharedConfig {
     /// Where the hot tier is.
     pub redis_url: RedisUrl,
     /// How a connection to it over TLS is checked.
-    pub redis_tls: ClientTls,
+    pub redis_tls: ClientTlsFiles,
     /// The longest that one call to Redis may take.
     pub redis_timeout: Duration,
     /// Where the archive tier is.
     pub archive_url: ArchiveUrl,
     /// How a connection to it over TLS is checked.
-    pub archive_tls: ClientTls,
+    pub archive_tls: ClientTlsFiles,
     /// The longest that one call to the archive may take.
     pub archive_timeout: Duration,
     /// How many virtual shards there are.
@@ -72,6 +72,8 @@ pub struct SharedConfig {
     pub log_format: LogFormat,
     /// Listeners without TLS may be reachable from other hosts.
     pub allow_plaintext: bool,
+    /// How often the files of tokens and certificates are looked at for changes.
+    pub reload_interval: Duration,
     /// What this process is called where others see it: leases, published values.
     pub instance: String,
 }
@@ -107,8 +109,6 @@ pub struct WriterConfig {
     pub tls: Option<TlsPaths>,
     /// Which tokens there are; where there are none, every client may do everything.
     pub tokens: Option<TokensConfig>,
-    /// How often the files of tokens and certificates are looked at for changes.
-    pub reload_interval: Duration,
 }
 
 /// What qim-archiver reads.
@@ -118,6 +118,24 @@ pub struct ArchiverConfig {
     pub shared: SharedConfig,
     /// How soon after its commit a record is copied.
     pub copy_delay: Duration,
+}
+
+/// PEM files of the connections to a tier.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClientTlsPaths {
+    /// The only authorities to trust; `None`: those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// The certificate to show and its private key; `None`: none is shown.
+    pub identity_files: Option<(PathBuf, PathBuf)>,
+}
+
+/// The certificates of the connections to a tier.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClientTlsFiles {
+    /// Where they are.
+    pub paths: ClientTlsPaths,
+    /// What they say at the start.
+    pub content: ClientTls,
 }
 
 /// PEM files of the gRPC listener.

@@ -35,6 +35,7 @@ impl SharedConfig {
             ("QIM_LOG", self.log_filter.clone()),
             ("QIM_LOG_FORMAT", self.log_format.name().to_owned()),
             ("QIM_ALLOW_PLAINTEXT", self.allow_plaintext.to_string()),
+            ("QIM_RELOAD_INTERVAL", format_duration(self.reload_interval)),
             ("QIM_INSTANCE", self.instance.clone()),
         ]
     }
@@ -44,7 +45,6 @@ impl WriterConfig {
     pub(super) fn effective_own(&self) -> Vec<(&'static str, String)> {
         let mut own = vec![
             ("QIM_LISTEN_ADDR", self.listen_addr.to_string()),
-            ("QIM_RELOAD_INTERVAL", format_duration(self.reload_interval)),
             ("QIM_GC_INTERVAL", format_duration(self.gc_interval)),
             ("QIM_PAYLOAD_BYTES_MAX", self.payload_bytes_max.to_string()),
             ("QIM_CONNECTIONS_MAX", self.connections_max.to_string()),

@@ -79,11 +79,6 @@ impl DaemonConfig for WriterConfig {
             }),
             tls,
             tokens: check.tokens(&raw),
-            reload_interval: check.duration(
-                "QIM_RELOAD_INTERVAL",
-                raw.reload_interval.as_deref(),
-                (Duration::from_secs(1), MINUTE),
-            ),
             shared,
         };
         check.finish(config)
@@ -215,6 +210,11 @@ impl<'a> Check<'a> {
             log_filter: self.value("QIM_LOG", raw.log.as_deref(), value::log_filter),
             log_format: self.value("QIM_LOG_FORMAT", raw.log_format.as_deref(), value::log_format),
             allow_plaintext,
+            reload_interval: self.duration(
+                "QIM_RELOAD_INTERVAL",
+                raw.reload_interval.as_deref(),
+                (Duration::from_secs(1), MINUTE),
+            ),
             instance: self.instance(raw),
         }
     }

@@ -214,6 +214,13 @@ pub const VARIABLES: &[Variable] = &[
         meaning: "true or false: whether listeners without TLS may have an address other than loopback",
     },
     Variable {
+        name: "QIM_RELOAD_INTERVAL",
+        used_by: Both,
+        default: Value("10s"),
+        reason: "how long a token that was taken back still works, at the price of reading small files",
+        meaning: "how often QIM_TOKENS_FILE and all files of certificates are looked at for changes: 1s to 1m",
+    },
+    Variable {
         name: "QIM_INSTANCE",
         used_by: Both,
         default: Unset("host name and process number"),
@@ -254,13 +261,6 @@ pub const VARIABLES: &[Variable] = &[
         default: Unset("no tokens: every client may do everything"),
         reason: "on the loopback of one machine there is nobody to tell apart",
         meaning: "the file that lists the tokens of clients, a JSON object a line: see docs/security.md",
-    },
-    Variable {
-        name: "QIM_RELOAD_INTERVAL",
-        used_by: Writer,
-        default: Value("10s"),
-        reason: "how long a token that was taken back still works, at the price of reading small files",
-        meaning: "how often QIM_TOKENS_FILE and the files of QIM_TLS_… are looked at for changes: 1s to 1m",
     },
     Variable {
         name: "QIM_GC_INTERVAL",

@@ -248,6 +248,12 @@ pub trait ArchiveStore: DictionaryStore {
     /// is [`ArchiveError::Unavailable`], since every other call does the same first where it has not been done.
     async fn prepare(&self) -> Result<(), ArchiveError>;
 
+    /// Goes on with these certificates where a connection over TLS can be made with them; else nothing changes. For an
+    /// archive that is not reached over TLS, nothing at all.
+    async fn renew_tls(&self, _tls: &ClientTls) -> Result<(), ArchiveError> {
+        Ok(())
+    }
+
     /// Whether it answers now.
     async fn ping(&self) -> Result<(), ArchiveError>;
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::try_join_all;
+use qim_core::ClientTls;
 use redis::{Arg, Cmd, ConnectionInfo, Pipeline, RedisResult, Value};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep};
@@ -81,6 +82,11 @@ impl Cluster {
         self.get_to_know(deadline).await?;
         let primaries = self.nodes.primaries()?;
         try_join_all(primaries.iter().map(|node| self.send(node, false, command, deadline))).await
+    }
+
+    /// Goes on with these certificates where a connection to any node can be made with them, else as before.
+    pub(super) async fn renew_tls(&self, tls: &ClientTls, deadline: Instant) -> RedisResult<()> {
+        within(deadline, self.nodes.renew_tls(tls)).await
     }
 
     async fn get_to_know(&self, deadline: Instant) -> RedisResult<()> {

@@ -131,6 +131,15 @@ impl Connection {
         Ok(replies.await?)
     }
 
+    /// Where connections are over TLS: goes on with these certificates if one can be made with them, else as before.
+    pub(super) async fn renew_tls(&self, tls: &ClientTls) -> Result<(), HotError> {
+        match &self.target {
+            Target::Single(server) => server.renew_tls(tls, self.deadline()).await?,
+            Target::Cluster(cluster) => cluster.renew_tls(tls, self.deadline()).await?,
+        }
+        Ok(())
+    }
+
     /// Whether it answers; of a cluster, whether all nodes do that have slots.
     pub(super) async fn ping(&self) -> Result<(), HotError> {
         self.request_each(&redis::cmd("PING")).await?;
@@ -173,6 +182,11 @@ impl Connection {
             Target::Cluster(cluster) => cluster.request_each(command, self.deadline()).await,
         }
     }
+}
+
+/// Whether a server answers on this connection.
+pub(super) async fn ping(mut connection: ConnectionManager) -> RedisResult<()> {
+    connection.send_packed_command(&redis::cmd("PING")).await?.extract_error().map(drop)
 }
 
 /// The error of a call that has no reply when its time is over.

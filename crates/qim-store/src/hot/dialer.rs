@@ -19,6 +19,11 @@ impl Dialer {
         Self { certificates: tls.map(certificates), timeout }
     }
 
+    /// The same with other certificates, where connections are over TLS at all.
+    pub(super) fn with_tls(&self, tls: &ClientTls) -> Self {
+        Self { certificates: self.certificates.as_ref().map(|_| certificates(tls)), timeout: self.timeout }
+    }
+
     /// A connection that is made on the first call, and again after it was lost. Where that fails it is tried `retries`
     /// times more before the calls that wait for it hear so, and again on the next call.
     pub(super) fn dial(&self, info: ConnectionInfo, retries: usize) -> RedisResult<ConnectionManager> {

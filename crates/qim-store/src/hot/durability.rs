@@ -81,6 +81,15 @@ impl Durability {
         Self { mode, wait: Mutex::new(wait), connection, timeout, waiting: Mutex::default() }
     }
 
+    /// See [`Connection::renew_tls`].
+    pub(super) async fn renew_tls(&self, tls: &ClientTls) -> Result<(), HotError> {
+        match self.mode {
+            // Nothing is ever asked.
+            CommitDurability::Memory => Ok(()),
+            CommitDurability::Fsync | CommitDurability::Replicated(_) => self.connection.renew_tls(tls).await,
+        }
+    }
+
     /// Whether this server can keep the promise; what does not keep data as safe as it could, for a warning.
     pub(super) fn check(&self, facts: &ServerFacts<'_>) -> Result<Option<String>, DeploymentError> {
         let unfit = |what: String| {

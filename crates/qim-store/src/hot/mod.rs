@@ -121,6 +121,13 @@ impl RedisMessageStore {
         })
     }
 
+    /// Goes on with these certificates where a connection over TLS can be made with them; else nothing changes. Calls that are
+    /// under way end on the connections that they began on.
+    pub async fn renew_tls(&self, tls: &ClientTls) -> Result<(), HotError> {
+        self.connection.renew_tls(tls).await?;
+        self.durability.renew_tls(tls).await
+    }
+
     /// Takes a Redis without a lineage for a new one, and not for one that lost everything. For who knows that it is.
     #[must_use]
     pub fn of_new_deployment(self) -> Self {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
-use qim_core::ScyllaUrl;
+use qim_core::{ClientTls, ScyllaUrl};
 use rustls::ClientConfig;
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session_builder::SessionBuilder;
@@ -16,6 +16,7 @@ use super::error;
 use super::link::Link;
 use super::schema;
 use super::statements::Statements;
+use super::tls;
 use crate::archive::ArchiveError;
 
 /// The pause after the first attempt that failed; each next one is twice as long.
@@ -28,7 +29,7 @@ const ATTEMPT_MAX: Duration = Duration::from_secs(60);
 /// Keeps the one link, and makes one at a time.
 pub(super) struct Connector {
     url: ScyllaUrl,
-    tls: Option<Arc<ClientConfig>>,
+    tls: Mutex<Option<Arc<ClientConfig>>>,
     timeout: Duration,
     state: Mutex<State>,
 }
@@ -52,7 +53,7 @@ enum State {
 
 impl Connector {
     pub(super) fn new(url: ScyllaUrl, tls: Option<Arc<ClientConfig>>, timeout: Duration) -> Self {
-        Self { url, tls, timeout, state: Mutex::new(State::Idle) }
+        Self { url, tls: Mutex::new(tls), timeout, state: Mutex::new(State::Idle) }
     }
 
     /// The link. Waits for the attempt that is under way, or begins one; it goes on when the caller stops waiting.
@@ -83,11 +84,22 @@ impl Connector {
         attempt.await
     }
 
+    /// See [`ArchiveStore::renew_tls`](crate::archive::ArchiveStore::renew_tls).
+    pub(super) async fn renew(&self, tls: &ClientTls) -> Result<(), ArchiveError> {
+        if !self.url.tls {
+            return Ok(());
+        }
+        let tls = tls::config(tls)?;
+        let link = self.connect_in_time(Some(tls.clone())).await?;
+        *self.tls() = Some(tls);
+        *self.state() = State::Connected { link, since: Instant::now() };
+        Ok(())
+    }
+
     fn begin(self: Arc<Self>, backoff: Duration) -> Attempt {
         let task = tokio::spawn(async move {
-            let outcome = time::timeout(ATTEMPT_MAX, self.connect()).await.unwrap_or_else(|_| {
-                Err(ArchiveError::Unavailable(format!("no connection within {ATTEMPT_MAX:?}")))
-            });
+            let tls = self.tls().clone();
+            let outcome = self.connect_in_time(tls).await;
             *self.state() = match &outcome {
                 Ok(link) => State::Connected { link: link.clone(), since: Instant::now() },
                 Err(error) => {
@@ -101,7 +113,13 @@ impl Connector {
             .shared()
     }
 
-    async fn connect(&self) -> Result<Arc<Link>, ArchiveError> {
+    async fn connect_in_time(&self, tls: Option<Arc<ClientConfig>>) -> Result<Arc<Link>, ArchiveError> {
+        time::timeout(ATTEMPT_MAX, self.connect(tls)).await.unwrap_or_else(|_| {
+            Err(ArchiveError::Unavailable(format!("no connection within {ATTEMPT_MAX:?}")))
+        })
+    }
+
+    async fn connect(&self, tls: Option<Arc<ClientConfig>>) -> Result<Arc<Link>, ArchiveError> {
         let ScyllaUrl { nodes, keyspace, replication_factor, user, password, .. } = &self.url;
         let profile = ExecutionProfile::builder()
             .consistency(Consistency::LocalQuorum)
@@ -109,7 +127,7 @@ impl Connector {
             .build();
         let mut builder = SessionBuilder::new()
             .known_nodes(nodes)
-            .tls_context(self.tls.clone())
+            .tls_context(tls)
             .keyspaces_to_fetch([keyspace])
             .connection_timeout(self.timeout)
             .hostname_resolution_timeout(Some(self.timeout))
@@ -126,6 +144,10 @@ impl Connector {
         let latest_expiry = schema::latest_expiry(&session).await?;
         tracing::info!(archive = %self.url, ?latest_expiry, "connected to the archive");
         Ok(Arc::new(Link::new(session, statements, latest_expiry)))
+    }
+
+    fn tls(&self) -> MutexGuard<'_, Option<Arc<ClientConfig>>> {
+        self.tls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -91,6 +91,10 @@ impl ArchiveStore for ScyllaArchive {
         self.within(async { self.connector.link().await.map(drop) }).await
     }
 
+    async fn renew_tls(&self, tls: &ClientTls) -> Result<(), ArchiveError> {
+        self.connector.renew(tls).await
+    }
+
     async fn ping(&self) -> Result<(), ArchiveError> {
         self.within(async {
             let link = self.connector.link().await?;

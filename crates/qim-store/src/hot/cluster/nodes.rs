@@ -11,11 +11,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use futures::{StreamExt, stream::FuturesUnordered};
+use futures::future::select_ok;
+use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
+use qim_core::ClientTls;
 use redis::aio::ConnectionManager;
 use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::time::{Instant, timeout_at};
 
+use super::super::connection::ping;
 use super::super::dialer::Dialer;
 use super::slots::{Address, SlotMap};
 
@@ -25,7 +28,6 @@ const WATCH_WAIT_MAX: Duration = Duration::from_millis(500);
 
 /// All that is known of a cluster's nodes.
 pub(super) struct Nodes {
-    dialer: Dialer,
     /// Of the first node that was configured: the others have the same user, password and kind of connection.
     info: ConnectionInfo,
     /// Those that were configured: always asked, since all others may have gone.
@@ -35,8 +37,8 @@ pub(super) struct Nodes {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
+    dialer: Dialer,
     slots: SlotMap,
     connections: HashMap<Address, ConnectionManager>,
     away: BTreeSet<Address>,
@@ -47,7 +49,14 @@ impl Nodes {
     /// No call is made. `infos` are of the nodes that were configured; not empty.
     pub(super) fn new(dialer: Dialer, infos: &[ConnectionInfo], look_max: Duration) -> RedisResult<Self> {
         let seeds = infos.iter().map(address_of).collect::<RedisResult<_>>()?;
-        Ok(Self { dialer, info: infos[0].clone(), seeds, look_max, state: Mutex::default() })
+        let state = State {
+            dialer,
+            slots: SlotMap::default(),
+            connections: HashMap::new(),
+            away: BTreeSet::new(),
+            is_watched: false,
+        };
+        Ok(Self { info: infos[0].clone(), seeds, look_max, state: Mutex::new(state) })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -169,11 +178,28 @@ impl Nodes {
         result
     }
 
+    /// Further connections are made with these certificates, and so are those that there are: where one can be, to any node.
+    /// The error is the last one's.
+    pub(super) async fn renew_tls(&self, tls: &ClientTls) -> RedisResult<()> {
+        let dialer = self.state().dialer.with_tls(tls);
+        let nodes = self.known(&self.state());
+        let tried = nodes.iter().map(|node| Ok(ping(self.dial(&dialer, node)?).boxed()));
+        select_ok(tried.collect::<RedisResult<Vec<_>>>()?).await?;
+        let mut state = self.state();
+        state.dialer = dialer;
+        state.connections.clear();
+        Ok(())
+    }
+
+    /// All nodes, also those that are away.
+    fn known(&self, state: &State) -> BTreeSet<Address> {
+        state.slots.nodes().into_iter().chain(&self.seeds).cloned().collect()
+    }
+
     /// Connections to all nodes, also to those that are away.
     fn to_ask(&self) -> RedisResult<Vec<(Address, ConnectionManager)>> {
         let mut state = self.state();
-        let nodes: BTreeSet<Address> = state.slots.nodes().into_iter().chain(&self.seeds).cloned().collect();
-        nodes
+        self.known(&state)
             .into_iter()
             .map(|node| self.dialed(&mut state, &node).map(|connection| (node, connection)))
             .collect()
@@ -183,6 +209,12 @@ impl Nodes {
         if let Some(connection) = state.connections.get(node) {
             return Ok(connection.clone());
         }
+        let connection = self.dial(&state.dialer, node)?;
+        state.connections.insert(node.clone(), connection.clone());
+        Ok(connection)
+    }
+
+    fn dial(&self, dialer: &Dialer, node: &Address) -> RedisResult<ConnectionManager> {
         let (host, port) = (node.host.to_string(), node.port);
         let addr = match self.info.addr() {
             ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
@@ -191,9 +223,7 @@ impl Nodes {
             _ => ConnectionAddr::Tcp(host, port),
         };
         // Not tried again by itself: whoever waits for it should hear soon, and the watch tries.
-        let connection = self.dialer.dial(self.info.clone().set_addr(addr), 0)?;
-        state.connections.insert(node.clone(), connection.clone());
-        Ok(connection)
+        dialer.dial(self.info.clone().set_addr(addr), 0)
     }
 }
 
