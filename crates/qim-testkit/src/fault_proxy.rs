@@ -1,7 +1,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ const CHUNK_BYTES: usize = 16 * 1024;
 /// Replies under way in one delayed connection; then the server has to wait.
 const DELAYED_CHUNKS_MAX: usize = 1024;
 const LISTEN_TRIES: usize = 100;
+const RESET_TIME: Duration = Duration::from_millis(50);
 const LISTEN_RETRY: Duration = Duration::from_millis(20);
 
 /// What happens to connections, old and new ones.
@@ -43,6 +44,7 @@ pub enum FaultMode {
 #[derive(Debug)]
 pub struct FaultProxy {
     addr: SocketAddr,
+    upstream: Arc<Mutex<SocketAddr>>,
     mode: watch::Sender<FaultMode>,
     dropped_replies: Arc<AtomicU64>,
     stop: Option<watch::Sender<()>>,
@@ -52,7 +54,7 @@ pub struct FaultProxy {
 /// What each connection needs to know.
 #[derive(Clone)]
 struct Link {
-    upstream: SocketAddr,
+    upstream: Arc<Mutex<SocketAddr>>,
     mode: watch::Sender<FaultMode>,
     dropped_replies: Arc<AtomicU64>,
 }
@@ -72,7 +74,9 @@ impl FaultProxy {
         let (mode, _) = watch::channel(FaultMode::Pass);
         let (stop, stopped) = watch::channel(());
         let dropped_replies = Arc::new(AtomicU64::new(0));
-        let link = Link { upstream, mode: mode.clone(), dropped_replies: dropped_replies.clone() };
+        let upstream = Arc::new(Mutex::new(upstream));
+        let link =
+            Link { upstream: upstream.clone(), mode: mode.clone(), dropped_replies: dropped_replies.clone() };
         let (listening, is_listening) = std::sync::mpsc::channel();
         // A runtime of its own, so that it also runs while a test blocks.
         let thread = thread::spawn(move || {
@@ -81,7 +85,7 @@ impl FaultProxy {
             runtime.block_on(accept(addr, link, stopped, listening));
         });
         is_listening.recv().expect("the proxy listens");
-        Self { addr, mode, dropped_replies, stop: Some(stop), thread: Some(thread) }
+        Self { addr, upstream, mode, dropped_replies, stop: Some(stop), thread: Some(thread) }
     }
 
     /// Where clients connect.
@@ -91,6 +95,15 @@ impl FaultProxy {
 
     /// What happens from now on.
     pub fn set(&self, mode: FaultMode) {
+        self.mode.send_replace(mode);
+    }
+
+    /// From now on it forwards to this server; connections to the one before are reset.
+    pub fn lead_to(&self, upstream: SocketAddr) {
+        let mode = self.mode.send_replace(FaultMode::Reset);
+        *self.upstream.lock().unwrap_or_else(PoisonError::into_inner) = upstream;
+        // Each connection has to see it.
+        thread::sleep(RESET_TIME);
         self.mode.send_replace(mode);
     }
 
@@ -161,7 +174,8 @@ async fn forward(client: TcpStream, link: Link) {
         let _ = client.set_zero_linger();
         return;
     }
-    let Ok(server) = TcpStream::connect(link.upstream).await else { return };
+    let upstream = *link.upstream.lock().unwrap_or_else(PoisonError::into_inner);
+    let Ok(server) = TcpStream::connect(upstream).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (client_read, mut client_write) = client.into_split();
     let (server_read, server_write) = server.into_split();

@@ -46,6 +46,11 @@ impl Lane {
         self.named("writers")
     }
 
+    /// What this history goes on from (`lua/enter_lineage.lua`).
+    pub(super) fn ancestors(self) -> String {
+        self.named("ancestors")
+    }
+
     /// Where writers wait for others that have to put something back first: a hash of storage id to writers and seqs
     /// (`lua/restore_messages.lua`).
     pub(super) fn pending(self) -> String {

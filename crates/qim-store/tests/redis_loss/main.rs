@@ -1,6 +1,7 @@
 //! Redis restarts, fails over, is emptied or replaced: nothing that was acknowledged is lost without a word, and no seq is
 //! given twice. Each test ends with the same question: is every acknowledged record at its seq, or named in a gap?
 
+mod another_server;
 mod archivers;
 mod readers;
 #[path = "../support/mod.rs"]
@@ -75,7 +76,7 @@ impl Writer {
                 other.look().await;
             }
         }
-        panic!("{name} was never taken");
+        panic!("{name} was never taken: {:?}", self.try_send(id, name).await);
     }
 }
 

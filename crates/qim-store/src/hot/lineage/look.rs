@@ -162,7 +162,7 @@ impl RedisMessageStore {
         archived_to: Option<UnixMillis>,
     ) -> Result<Lineage, HotError> {
         let mut call = self.scripts.enter_lineage.call();
-        call.key(lane.lineage()).key(lane.writers());
+        call.key(lane.lineage()).key(lane.writers()).key(lane.ancestors());
         call.arg(new_token());
         {
             let mut lanes = self.lineages.lanes();
