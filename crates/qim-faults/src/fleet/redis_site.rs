@@ -129,7 +129,7 @@ impl RedisSite {
             let info = server.command(&["INFO", "replication"]).texts().concat();
             let id = info.lines().find_map(|line| line.strip_prefix("master_replid:"));
             let id = id.context("Redis has an id")?.trim();
-            server.command(&["SET", &key, &format!("1 0 {id} 0")]);
+            server.command(&["SET", &key, &format!("1 0 {id} {:016x}", rand::random::<u64>())]);
         }
         Ok(())
     }
