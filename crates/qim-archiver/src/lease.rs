@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use futures::{StreamExt, stream};
-use qim_core::SharedClock;
 use qim_daemon::{ArchiverConfig, Daemon, Outcome, PeriodicTask, TaskError};
 use qim_store::RedisMessageStore;
 use qim_store::hot::{Fence, HotError};
@@ -49,7 +48,6 @@ pub(crate) struct LeaseTask {
     hot: RedisMessageStore,
     held: Held,
     instance: String,
-    clock: SharedClock,
     metrics: Arc<ArchiverMetrics>,
 }
 
@@ -60,13 +58,7 @@ impl LeaseTask {
         daemon: &Daemon<ArchiverConfig>,
         metrics: Arc<ArchiverMetrics>,
     ) -> Self {
-        Self {
-            hot,
-            held,
-            instance: daemon.config.shared.instance.clone(),
-            clock: daemon.clock.clone(),
-            metrics,
-        }
+        Self { hot, held, instance: daemon.config.shared.instance.clone(), metrics }
     }
 
     /// Gives everything back when `token` says so, so that another archiver need not wait.
@@ -133,7 +125,7 @@ impl LeaseTask {
 
     /// Takes or gives back what makes this one's share equal to that of the others.
     async fn share(&self) -> Result<(), HotError> {
-        let alive = self.hot.announce_archiver(&self.instance, self.clock.now(), LEASE).await?;
+        let alive = self.hot.announce_archiver(&self.instance, LEASE).await?;
         let share = usize::from(self.hot.shards().get()).div_ceil(alive);
         let held = self.held.all();
         match held.get(share..) {

@@ -14,7 +14,8 @@ const BUSY_PER_SECOND: f64 = 50_000.0;
 /// Where the longest wait for a copy is above it, copying gives way less, down to not at all at [`LAG_MAX`].
 const LAG_MIN: Duration = Duration::from_secs(20);
 const LAG_MAX: Duration = Duration::from_secs(60);
-/// Steps of a round: as many as fill a transaction of SQLite.
+/// Steps of a round where nothing gives way: as many as fill a transaction of SQLite. Else fewer, since a rest is as long as
+/// [`REST_MAX`] lets it be.
 const ROUND_STEPS: usize = 64;
 /// However long a round took, the next one does not wait longer.
 const REST_MAX: Duration = Duration::from_secs(1);
@@ -88,7 +89,7 @@ impl Pace {
                 let mut state = self.state();
                 let now = Instant::now();
                 let is_free = state.duty >= 1.0;
-                if is_free || (now >= state.rests_until && state.begun < ROUND_STEPS) {
+                if is_free || (now >= state.rests_until && state.begun < round_steps(state.duty)) {
                     if state.running == 0 {
                         state.round_began = now;
                     }
@@ -137,6 +138,19 @@ fn duty(commits_per_second: f64, lag: Duration) -> f64 {
     1.0 - (1.0 - DUTY_MIN) * busy * (1.0 - late)
 }
 
+/// How many steps make a round.
+fn round_steps(duty: f64) -> usize {
+    #[expect(clippy::cast_precision_loss, reason = "a small number")]
+    let steps = (ROUND_STEPS as f64 * duty).ceil();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "from 1 to ROUND_STEPS, since a duty is above 0 and at most 1"
+    )]
+    let steps = steps as usize;
+    steps
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn beside_commits_a_round_is_followed_by_a_rest_49_times_as_long() {
+    async fn beside_commits_a_small_round_is_followed_by_a_rest_49_times_as_long() {
         let pace = Pace::default();
         pace.observe(0, Duration::ZERO);
         tokio::time::advance(SECOND).await;
@@ -181,7 +195,7 @@ mod tests {
         let begun = Instant::now();
         for round in 0..3 {
             let mut turns = Vec::new();
-            for _ in 0..ROUND_STEPS {
+            for _ in 0..round_steps(DUTY_MIN) {
                 turns.push(pace.turn().await);
             }
             assert_eq!(begun.elapsed().as_millis() / 10, round * 50);

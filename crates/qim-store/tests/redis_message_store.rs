@@ -664,14 +664,36 @@ async fn a_redis_that_evicts_is_refused_and_one_without_a_log_is_warned_of() {
 async fn a12_daemons_tell_each_other_their_retention() {
     let (_redis, store) = hot_store();
     let days = |days| qim_core::RetentionDays::new(days).unwrap();
-    assert!(store.exchange_retention("writer", "a", days(30), NOW).await.unwrap().is_empty());
-    let peers = store.exchange_retention("archiver", "b", days(31), NOW).await.unwrap();
+    assert!(store.exchange_retention("writer", "a", days(30)).await.unwrap().is_empty());
+    let peers = store.exchange_retention("archiver", "b", days(31)).await.unwrap();
     assert_eq!((peers[0].peer.as_str(), peers[0].days.as_str()), ("writer:a", "30"));
-    let later = NOW + Duration::from_secs(61);
-    assert!(
-        store.exchange_retention("archiver", "b", days(31), later).await.unwrap().is_empty(),
-        "a is gone"
-    );
+    store.withdraw_retention("writer", "a").await.unwrap();
+    assert!(store.exchange_retention("archiver", "b", days(31)).await.unwrap().is_empty(), "a is gone");
+}
+
+#[tokio::test]
+async fn a_daemon_that_is_gone_does_not_count_whatever_time_it_last_said() {
+    let (redis, store) = hot_store();
+    let mut raw = raw(&redis).await;
+    let server: u64 = {
+        let time: (u64, u64) = redis::cmd("TIME").query_async(&mut raw).await.unwrap();
+        time.0 * 1_000
+    };
+    let days = qim_core::RetentionDays::new(30).unwrap();
+    let (second, hour) = (1_000, 3_600_000);
+    // That of one whose clock was ahead would have counted for another hour.
+    for (name, at) in [("before", server - hour), ("ahead", server + hour), ("alive", server - second)] {
+        let mut hset = redis::cmd("HSET");
+        hset.arg("qim:archivers").arg(name).arg(at).exec_async(&mut raw).await.unwrap();
+        let mut hset = redis::cmd("HSET");
+        hset.arg("qim:retention").arg(name).arg(format!("31:{at}")).exec_async(&mut raw).await.unwrap();
+    }
+    assert_eq!(store.announce_archiver("own", 12 * SECOND).await.unwrap(), 2);
+    let peers = store.exchange_retention("writer", "own", days).await.unwrap();
+    let told: Vec<_> = peers.iter().map(|peer| (peer.peer.as_str(), peer.days.as_str())).collect();
+    assert_eq!(told, [("alive", "31")]);
+    let listed: Vec<String> = redis::cmd("HKEYS").arg("qim:archivers").query_async(&mut raw).await.unwrap();
+    assert_eq!(listed.len(), 2, "who is gone is taken off: {listed:?}");
 }
 
 #[tokio::test]

@@ -98,10 +98,10 @@ pub fn watch_retention<C: DaemonConfig>(
     let shared = daemon.config.shared();
     let days = shared.default_history_retention;
     let watch = RetentionWatch::new(&daemon.metrics, daemon.readiness.clone(), days);
-    let (hot, clock, instance) = (store.hot().clone(), daemon.clock.clone(), shared.instance.clone());
+    let (hot, instance) = (store.hot().clone(), shared.instance.clone());
     let watching = watch.task(move || {
-        let (hot, now, instance) = (hot.clone(), clock.now(), instance.clone());
-        async move { Ok(hot.exchange_retention(role, &instance, days, now).await?) }
+        let (hot, instance) = (hot.clone(), instance.clone());
+        async move { Ok(hot.exchange_retention(role, &instance, days).await?) }
     });
     daemon.driver.start(loops, Schedule::every(RETENTION_WATCH_INTERVAL), watching);
     last.spawn("withdraw", withdraw(store, role, shared.instance.clone(), last.token().clone()));

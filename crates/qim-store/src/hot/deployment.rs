@@ -1,18 +1,11 @@
-use std::collections::HashMap;
-use std::time::Duration;
-
-use qim_core::{PeerRetention, RetentionDays, UnixMillis};
-
 use super::durability::ServerFacts;
-use super::keys::{DEPLOYMENT, RETENTION};
+use super::keys::DEPLOYMENT;
 use super::{HotError, RedisMessageStore};
 
 /// The layout of keys and values that this program reads and writes.
 const LAYOUT: u16 = 3;
 /// The oldest Redis that has all that the scripts use.
 const REDIS_MAJOR_MIN: u32 = 7;
-/// A daemon that was not heard of for this long no longer counts.
-const PEER_FRESH: Duration = Duration::from_mins(1);
 
 /// Why this Redis cannot be worked with as it is. Starting again helps only after somebody acted.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -101,37 +94,6 @@ impl RedisMessageStore {
         warnings.extend(self.durability.check(&facts)?);
         self.lineages.set_on_disk(self.durability.is_on_disk(&facts));
         Ok(warnings)
-    }
-
-    /// Tells the other daemons which retention this one runs with (SPEC A12), and answers what they told.
-    pub async fn exchange_retention(
-        &self,
-        role: &str,
-        instance: &str,
-        days: RetentionDays,
-        now: UnixMillis,
-    ) -> Result<Vec<PeerRetention>, HotError> {
-        let own = format!("{role}:{instance}");
-        self.note(RETENTION, &own, &format!("{days}:{now}")).await?;
-        let told: HashMap<String, String> =
-            self.connection.command(redis::cmd("HGETALL").arg(RETENTION)).await?;
-        let mut peers = Vec::new();
-        for (peer, value) in told {
-            let (days, heard) = value.split_once(':').unwrap_or((&value, "0"));
-            let heard = UnixMillis::new(heard.parse().unwrap_or(0));
-            if now.since(heard) > PEER_FRESH {
-                self.connection.command::<()>(redis::cmd("HDEL").arg(RETENTION).arg(&peer)).await?;
-            } else if peer != own {
-                peers.push(PeerRetention { peer, days: days.to_owned() });
-            }
-        }
-        peers.sort_by(|a, b| a.peer.cmp(&b.peer));
-        Ok(peers)
-    }
-
-    /// Takes this daemon's retention back when it stops.
-    pub async fn withdraw_retention(&self, role: &str, instance: &str) -> Result<(), HotError> {
-        self.connection.command(redis::cmd("HDEL").arg(RETENTION).arg(format!("{role}:{instance}"))).await
     }
 }
 

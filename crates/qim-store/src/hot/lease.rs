@@ -1,9 +1,6 @@
-use std::collections::HashMap;
 use std::time::Duration;
 
-use qim_core::UnixMillis;
-
-use super::keys::{ARCHIVERS, ShardKeys};
+use super::keys::ShardKeys;
 use super::{HotError, RedisMessageStore};
 
 /// The right to move the marks of a shard's conversations, until the lease runs out. The token in it grows with every
@@ -38,31 +35,5 @@ impl RedisMessageStore {
         call.key(ShardKeys(fence.shard).lease()).arg(&fence.token);
         self.connection.script::<u64>(&call).await?;
         Ok(())
-    }
-
-    /// Says that this archiver is alive, and answers how many are: those heard of since `now - fresh`.
-    pub async fn announce_archiver(
-        &self,
-        instance: &str,
-        now: UnixMillis,
-        fresh: Duration,
-    ) -> Result<usize, HotError> {
-        self.note(ARCHIVERS, instance, &now.to_string()).await?;
-        let heard: HashMap<String, u64> =
-            self.connection.command(redis::cmd("HGETALL").arg(ARCHIVERS)).await?;
-        let (mut alive, stale) = (0, now - fresh);
-        for (archiver, at) in heard {
-            if UnixMillis::new(at) < stale {
-                self.withdraw_archiver(&archiver).await?;
-            } else {
-                alive += 1;
-            }
-        }
-        Ok(alive.max(1))
-    }
-
-    /// Takes an archiver off the list.
-    pub async fn withdraw_archiver(&self, instance: &str) -> Result<(), HotError> {
-        self.connection.command(redis::cmd("HDEL").arg(ARCHIVERS).arg(instance)).await
     }
 }

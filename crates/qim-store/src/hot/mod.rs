@@ -23,6 +23,7 @@ mod lineage;
 mod losses;
 mod page;
 mod pieces;
+mod presence;
 mod recent;
 mod restore;
 mod sample;
