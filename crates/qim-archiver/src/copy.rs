@@ -5,13 +5,13 @@ use tokio::time::sleep;
 
 use crate::metrics::Op;
 use crate::pace::Pace;
-use crate::shards::{CONVERSATIONS_PER_SHARD, Worker};
+use crate::shards::{CONVERSATIONS_PER_SHARD, SET_ASIDE_FOR, Worker};
 
 /// How often to look for what was committed.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 /// How often to look how busy commits are, while there is something to copy.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How often to look for what a writer entered whose clock is ahead of ours, and by how much more than clocks differ by.
+/// How often to look for what a daemon entered whose clock is ahead of ours, and by how much more than clocks differ by.
 const LOOK_AHEAD_EVERY: Duration = Duration::from_secs(10);
 const AHEAD: Duration = Duration::from_secs(10);
 /// Shards that are looked at for it: commits are spread over all alike.
@@ -57,7 +57,9 @@ impl CopyTask {
                 |shard| async move {
                     let mut listed = hot.unarchived(shard, due, CONVERSATIONS_PER_SHARD).await?;
                     if looks_ahead {
-                        listed.extend(hot.unarchived_ahead(shard, ahead, CONVERSATIONS_PER_SHARD).await?);
+                        let aside_until = ahead + SET_ASIDE_FOR;
+                        let ahead = hot.unarchived_ahead(shard, ahead, aside_until, CONVERSATIONS_PER_SHARD);
+                        listed.extend(ahead.await?);
                     }
                     Ok(listed)
                 },

@@ -26,8 +26,8 @@ const LISTS: usize = 32;
 pub(crate) const CONVERSATIONS_PER_SHARD: usize = 32;
 /// A pass begins nothing new after this long, so that it notices the end of the daemon and of its leases.
 const PASS_MAX: Duration = Duration::from_secs(2);
-/// How long a conversation rests that cannot be carried on with.
-const SET_ASIDE_FOR: Duration = Duration::from_mins(10);
+/// How long a conversation rests that cannot be carried on with. None rests longer.
+pub(crate) const SET_ASIDE_FOR: Duration = Duration::from_mins(10);
 /// How long it rests after the archive refused it: most refusals concern all, and end when somebody has acted.
 const REFUSED_FOR: Duration = Duration::from_secs(30);
 

@@ -452,20 +452,24 @@ async fn what_a_clock_that_is_ahead_entered_is_found_and_what_was_set_aside_is_l
     let (_redis, store) = hot_store();
     let conv = conversation("c1");
     let shard = store.shards().shard_of(&conv);
-    let ahead = NOW + HOUR;
-    store.commit(&conv, &[draft("a", DefaultClass, ahead)], ahead, None).await.unwrap();
+    let ahead = async |limit_at| store.unarchived_ahead(shard, limit_at, NOW + HOUR, 10).await.unwrap();
+    let soon = NOW + HOUR / 2;
+    store.commit(&conv, &[draft("a", DefaultClass, soon)], soon, None).await.unwrap();
     assert!(store.unarchived(shard, NOW, 10).await.unwrap().is_empty(), "by its time it is not due");
-    assert_eq!(store.unarchived_ahead(shard, NOW, 10).await.unwrap(), std::slice::from_ref(&conv));
-    assert!(
-        store.unarchived_ahead(shard, ahead, 10).await.unwrap().is_empty(),
-        "within what clocks may differ by"
-    );
+    assert_eq!(ahead(NOW).await, std::slice::from_ref(&conv));
+    assert!(ahead(soon).await.is_empty(), "within what clocks may differ by");
 
     let fence = fence(&store, &conv).await;
-    store.set_conversation_aside(&conv, &fence, "as a test", NOW, (NOW + HOUR, NOW)).await.unwrap();
-    assert!(store.unarchived_ahead(shard, NOW, 10).await.unwrap().is_empty(), "it rests");
+    let set_aside = async |until: UnixMillis| {
+        store.set_conversation_aside(&conv, &fence, "as a test", NOW, (until, NOW)).await.unwrap();
+    };
+    set_aside(NOW + HOUR).await;
+    assert!(ahead(NOW).await.is_empty(), "it rests");
+    set_aside(NOW + HOUR + MS).await;
+    assert_eq!(ahead(NOW).await, std::slice::from_ref(&conv), "nobody rests for so long");
+    set_aside(NOW + HOUR).await;
     store.mark_archived(&conv, &fence, 0).await.unwrap();
-    assert_eq!(store.unarchived_ahead(shard, NOW, 10).await.unwrap(), [conv], "it was carried on with");
+    assert_eq!(ahead(NOW).await, std::slice::from_ref(&conv), "it was carried on with");
 }
 
 #[tokio::test]

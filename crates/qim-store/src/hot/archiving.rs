@@ -55,19 +55,21 @@ impl RedisMessageStore {
         self.indexed(&ShardKeys(shard).unarchived(), upto(due), limit).await
     }
 
-    /// Conversations of a shard that are entered as due later than `limit_at`, and not because they were set aside: by a
-    /// writer whose clock was ahead. Whoever waited for their time would leave them without a copy for as long as that
-    /// clock was wrong.
+    /// Conversations of a shard that are entered as due later than `limit_at`, and not because they were set aside, or later
+    /// than `aside_until`, for which nobody is set aside: by a daemon whose clock was ahead. Whoever waited for their time
+    /// would leave them without a copy for as long as that clock was wrong. Twice `limit` of them at most.
     pub async fn unarchived_ahead(
         &self,
         shard: u16,
         limit_at: UnixMillis,
+        aside_until: UnixMillis,
         limit: usize,
     ) -> Result<Vec<ConversationKey>, HotError> {
         let keys = ShardKeys(shard);
-        let range = (format!("({limit_at}"), "+inf".to_owned());
+        let range = (format!("({limit_at}"), aside_until.to_string());
         let ahead = self.indexed(&keys.unarchived(), range, limit).await?;
-        let mut left = Vec::with_capacity(ahead.len());
+        let beyond = (format!("({aside_until}"), "+inf".to_owned());
+        let mut left = self.indexed(&keys.unarchived(), beyond, limit).await?;
         for conversation in ahead {
             let field = format!("{}\0", self.keys(&conversation).id);
             let mut is_aside = redis::cmd("HEXISTS");
