@@ -136,8 +136,7 @@ fn messages(cases: &mut Vec<Case>) {
     for class in [-1, 5, i32::MIN, i32::MAX] {
         case(v1::Message { retention_class: class, ..message("1") }, Some("messages[0].retention_class"));
     }
-    let soon = now_ms() + 30_000;
-    for date in [0, 1, soon] {
+    for date in [0, 1, now_ms() + 30_000, now_ms() + 3_600_000] {
         case(v1::Message { first_sent_at_ms: Some(date), ..message("1") }, None);
     }
     for date in [-1, i64::MIN, now_ms() + DAY_MS, YEAR_9999, i64::MAX] {

@@ -7,6 +7,10 @@
 local holder = redis.call('GET', KEYS[1])
 if holder then
   if holder ~= ARGV[1] then
+    -- No lease lasts longer: this clock was put back.
+    if redis.call('PTTL', KEYS[1]) > tonumber(ARGV[2]) then
+      redis.call('PEXPIRE', KEYS[1], ARGV[2])
+    end
     return ''
   end
   redis.call('PEXPIRE', KEYS[1], ARGV[2])

@@ -91,10 +91,11 @@ local function register_expiries(key, spec, first, count, from)
   end
 end
 
--- Enters a conversation that had nothing to archive in the archiver's index.
+-- Enters a conversation that had nothing to archive in the archiver's index. No later than now by this server's clock:
+-- writers forget what was acknowledged before all that waits.
 local function register_unarchived(key, since)
   local shard, id = names(key)
-  redis.call('ZADD', shard .. 'unarchived', 'NX', since, id)
+  redis.call('ZADD', shard .. 'unarchived', 'NX', string.format('%.0f', math.min(tonumber(since), server_ms())), id)
 end
 
 -- Enters a conversation that was empty where trimming finds it, by the date of its first record.

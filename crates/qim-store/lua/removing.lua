@@ -54,5 +54,6 @@ local function remove_front(key, h, front)
   redis.call('HINCRBY', stats, 'archived', h.archived - archived_before)
   if h.archived == h.last then
     redis.call('ZREM', shard .. 'unarchived', id)
+    redis.call('ZREM', shard .. 'aside', id)
   end
 end

@@ -159,7 +159,7 @@ local number, doubted_at = lineage_of_call(KEYS[1], ARGV[1])
 if not number then
   return doubted_at
 end
-local replies, a = { server_ms() - doubted_at }, 3
+local replies, a = { math.max(0, server_ms() - doubted_at) }, 3
 for k = 3, #KEYS do
   local spec = ARGV[a + 1]
   local count, pieces = struct.unpack(SPEC, spec)

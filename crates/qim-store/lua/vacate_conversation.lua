@@ -2,7 +2,7 @@
 -- higher seq: what is hot has no holes. At most 512 a call.
 --
 -- KEYS  1 lineage  2 the conversation's list
--- ARGV  1 the lineage  2 now, ms
+-- ARGV  1 the lineage  2 now, ms  3 the highest seq that may go: whose copies the caller has just read back
 -- Returns the places that are left. Where the first of them is not archived, none is taken.
 local key = KEYS[2]
 local number, refusal = lineage_of_call(KEYS[1], ARGV[1])
@@ -18,7 +18,7 @@ if not h or h.rests then
   return 0
 end
 local now = tonumber(ARGV[2])
-local front = front_of(key, h, math.min(512, places(h)), function(value, seq)
+local front = front_of(key, h, math.min(512, places(h), tonumber(ARGV[3]) - h.floor + 1), function(value, seq)
   return seq <= h.archived or is_tombstone(value) or (expires_at(value) ~= 0 and expires_at(value) <= now)
 end)
 if front.removed > 0 then

@@ -416,8 +416,9 @@ async fn the_marks_never_go_back_and_never_pass_the_last_seq() {
     mark(&store, &conv, 1).await;
     assert_eq!(marks(&store, &conv).await.archived, 2);
     let fence = fence(&store, &conv).await;
-    let error = store.mark_archived(&conv, &fence, 4).await.unwrap_err();
-    assert!(matches!(error, HotError::Corrupt { .. }), "{error}");
+    // Redis may have lost the fourth since it was copied.
+    let outcome = store.mark_archived(&conv, &fence, 4).await.unwrap();
+    assert_eq!((outcome.archived, outcome.last), (2, 3));
 }
 
 #[tokio::test]
@@ -449,12 +450,16 @@ async fn an_archiver_that_slept_through_its_lease_can_do_no_harm() {
 
 #[tokio::test]
 async fn what_a_clock_that_is_ahead_entered_is_found_and_what_was_set_aside_is_left_in_peace() {
-    let (_redis, store) = hot_store();
+    let (redis, store) = hot_store();
     let conv = conversation("c1");
     let shard = store.shards().shard_of(&conv);
     let ahead = async |limit_at| store.unarchived_ahead(shard, limit_at, NOW + HOUR, 10).await.unwrap();
+    store.commit(&conv, &[draft("a", DefaultClass, NOW)], NOW, None).await.unwrap();
+    // That of Redis itself, before it was put back.
     let soon = NOW + HOUR / 2;
-    store.commit(&conv, &[draft("a", DefaultClass, soon)], soon, None).await.unwrap();
+    let mut zadd = redis::cmd("ZADD");
+    zadd.arg(format!("qim:{{{shard}}}:unarchived")).arg("XX").arg(soon.get()).arg("c1");
+    zadd.exec_async(&mut raw(&redis).await).await.unwrap();
     assert!(store.unarchived(shard, NOW, 10).await.unwrap().is_empty(), "by its time it is not due");
     assert_eq!(ahead(NOW).await, std::slice::from_ref(&conv));
     assert!(ahead(soon).await.is_empty(), "within what clocks may differ by");
@@ -473,19 +478,36 @@ async fn what_a_clock_that_is_ahead_entered_is_found_and_what_was_set_aside_is_l
 }
 
 #[tokio::test]
+async fn a_writer_whose_clock_is_ahead_enters_what_it_commits_as_of_now_by_the_clock_of_redis() {
+    let (redis, store) = hot_store();
+    let conv = conversation("c1");
+    let shard = store.shards().shard_of(&conv);
+    let far = NOW + 1_000 * DAY;
+    store.commit(&conv, &drafts(0..3, far), far, None).await.unwrap();
+    let entered = index(&redis, "unarchived").await[0].1;
+    let time: (u64, u64) = redis::cmd("TIME").query_async(&mut raw(&redis).await).await.unwrap();
+    assert!((time.0 * 1_000).abs_diff(entered) < 60_000, "{entered} at {time:?}");
+    mark(&store, &conv, 2).await;
+    assert_eq!(index(&redis, "unarchived").await[0].1, entered, "its date is still to come");
+    assert_eq!(store.unarchived(shard, NOW, 10).await.unwrap(), [conv]);
+}
+
+#[tokio::test]
 async fn an_unarchived_conversation_is_listed_until_all_of_it_is_archived() {
     let (_redis, store) = hot_store();
     let conv = conversation("c");
     let shard = store.shards().shard_of(&conv);
-    store.commit(&conv, &drafts(0..3, NOW), NOW, None).await.unwrap();
-    assert!(store.unarchived(shard, NOW - MS, 10).await.unwrap().is_empty(), "not before its time");
-    assert_eq!(store.unarchived(shard, NOW, 10).await.unwrap(), std::slice::from_ref(&conv));
+    // Not ahead of the clock of Redis.
+    let now = NOW - 1_000 * DAY;
+    store.commit(&conv, &drafts(0..3, now), now, None).await.unwrap();
+    assert!(store.unarchived(shard, now - MS, 10).await.unwrap().is_empty(), "not before its time");
+    assert_eq!(store.unarchived(shard, now, 10).await.unwrap(), std::slice::from_ref(&conv));
     mark(&store, &conv, 2).await;
-    assert_eq!(store.unarchived(shard, NOW, 10).await.unwrap(), std::slice::from_ref(&conv));
-    assert_eq!(store.stats(NOW).await.unwrap().unarchived, 1);
+    assert_eq!(store.unarchived(shard, now, 10).await.unwrap(), std::slice::from_ref(&conv));
+    assert_eq!(store.stats(now).await.unwrap().unarchived, 1);
     mark(&store, &conv, 3).await;
-    assert!(store.unarchived(shard, NOW, 10).await.unwrap().is_empty());
-    let stats = store.stats(NOW).await.unwrap();
+    assert!(store.unarchived(shard, now, 10).await.unwrap().is_empty());
+    let stats = store.stats(now).await.unwrap();
     assert_eq!((stats.unarchived, stats.unarchived_since, stats.records), (0, None, 3));
 }
 

@@ -98,10 +98,15 @@ impl FaultProxy {
         self.mode.send_replace(mode);
     }
 
+    /// From now on it forwards new connections to this server; those to the one before go on.
+    pub fn lead_new_ones_to(&self, upstream: SocketAddr) {
+        *self.upstream.lock().unwrap_or_else(PoisonError::into_inner) = upstream;
+    }
+
     /// From now on it forwards to this server; connections to the one before are reset.
     pub fn lead_to(&self, upstream: SocketAddr) {
         let mode = self.mode.send_replace(FaultMode::Reset);
-        *self.upstream.lock().unwrap_or_else(PoisonError::into_inner) = upstream;
+        self.lead_new_ones_to(upstream);
         // Each connection has to see it.
         thread::sleep(RESET_TIME);
         self.mode.send_replace(mode);

@@ -113,7 +113,8 @@ impl RedisMessageStore {
         Ok(conversations)
     }
 
-    /// Says that every record up to `mark` is durable in the archive, or has expired.
+    /// Says that every record up to `mark` is durable in the archive, or has expired. Nothing changes where Redis has lost
+    /// some of these since they were read.
     pub async fn mark_archived(
         &self,
         conversation: &ConversationKey,
@@ -124,7 +125,7 @@ impl RedisMessageStore {
         let shard = keys.shard;
         let mut call = self.scripts.mark_archived.call();
         call.key(keys.records()).key(shard.unarchived()).key(shard.stats());
-        call.key(shard.lease()).key(shard.trim()).key(shard.set_aside()).key(shard.idle());
+        call.key(shard.lease()).key(shard.trim()).key(shard.set_aside()).key(shard.idle()).key(shard.aside());
         call.arg(&keys.id).arg(&fence.token).arg(mark);
         let reply = self.connection.script(&call).await?;
         match accepted(conversation, reply)?.as_slice() {
@@ -172,7 +173,11 @@ impl RedisMessageStore {
         let keys = self.keys(conversation);
         let shard = keys.shard;
         let mut call = self.scripts.set_aside_conversation.call();
-        call.key(shard.set_aside()).key(shard.unarchived()).key(shard.trim()).key(shard.lease());
+        call.key(shard.set_aside())
+            .key(shard.unarchived())
+            .key(shard.trim())
+            .key(shard.lease())
+            .key(shard.aside());
         call.arg(&keys.id).arg(&fence.token).arg(now.get()).arg(copy_at.get()).arg(reason).arg(trim_at.get());
         match self.connection.script::<u64>(&call).await? {
             0 => Err(HotError::Fenced),

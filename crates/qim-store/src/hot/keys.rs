@@ -77,6 +77,11 @@ impl ShardKeys {
         self.named("unarchived")
     }
 
+    /// Conversations that were put off by [`Self::unarchived`]: a ZSET by since when they wait.
+    pub(super) fn aside(self) -> String {
+        self.named("aside")
+    }
+
     /// Conversations with records: a ZSET by `created_at` of the first, or later where its trim has to wait.
     pub(super) fn trim(self) -> String {
         self.named("trim")

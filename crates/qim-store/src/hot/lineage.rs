@@ -13,6 +13,7 @@ use qim_core::UnixMillis;
 use super::HotError;
 use super::keys::Lane;
 use super::recent::{Recent, RecentLimit};
+pub(crate) use look::Archived;
 
 /// How often a writer has to look: well within the time for which `lineage.lua` takes no commits.
 pub const LINEAGE_WATCH_INTERVAL: Duration = Duration::from_millis(500);
@@ -91,6 +92,8 @@ struct Writer {
     name: String,
     put_back_for: u16,
     seen_at: u64,
+    /// It is gone, and on the list until the archive has what it acknowledged.
+    is_ended: bool,
 }
 
 /// What is known of a lane.
@@ -190,7 +193,8 @@ impl Lineages {
             // It was acknowledged by a server that has been replaced meanwhile.
             known.put_back_for = None;
         }
-        known.recent.push(first, job, &self.limit);
+        let server_now = UnixMillis::new(known.server_ms());
+        known.recent.push(first, job, server_now, &self.limit);
     }
 
     /// With what this lane acknowledged lately.
@@ -207,6 +211,13 @@ impl Lineages {
         known.recent.renew();
     }
 
+    /// What the server's clock says now, as far as was seen; `None` before the first look.
+    pub(super) fn server_now(&self, lane: Lane) -> Option<UnixMillis> {
+        let lanes = self.lanes();
+        let known = lanes.get(&lane)?;
+        known.looked_at.map(|_| UnixMillis::new(known.server_ms()))
+    }
+
     fn state(&self, lane: Lane) -> PutBackState {
         let lanes = self.lanes();
         let Some((known, lineage)) =
@@ -215,7 +226,8 @@ impl Lineages {
             return PutBackState::Underway;
         };
         let missing = || known.writers.iter().filter(|writer| writer.put_back_for != lineage.number);
-        let is_alive = |writer: &Writer| writer.seen_at + WRITER_DEAD_MS > known.seen_at;
+        // One that was heard of later than now was not heard of since the clock was put back.
+        let is_alive = |writer: &Writer| writer.seen_at.abs_diff(known.seen_at) < WRITER_DEAD_MS;
         let is_quarantined =
             lineage.doubted_at().is_some_and(|since| known.server_ms() < since.get() + QUARANTINE_MS);
         if is_quarantined || missing().any(is_alive) {

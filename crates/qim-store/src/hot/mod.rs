@@ -56,7 +56,7 @@ pub use page::{HotPage, PageStart};
 pub use stats::{HotStats, SetAside};
 
 use connection::Connection;
-pub(crate) use lineage::{Founding, Lineage, PutBackState};
+pub(crate) use lineage::{Archived, Founding, Lineage, PutBackState};
 pub(crate) use restore::{Filling, Hole, PutBack};
 pub(crate) use settle::{Settle, Settled};
 

@@ -72,8 +72,8 @@ impl Recent {
         self.cut_at.is_none()
     }
 
-    /// Keeps what has just been acknowledged.
-    pub(super) fn push(&mut self, first: u64, job: &Job, limit: &RecentLimit) {
+    /// Keeps what has just been acknowledged, at `server_now` by the clock of Redis.
+    pub(super) fn push(&mut self, first: u64, job: &Job, server_now: UnixMillis, limit: &RecentLimit) {
         if self.blocks.back().is_none_or(Block::is_full) {
             self.blocks.back_mut().into_iter().for_each(Block::close);
             self.blocks.push_back(Block::new());
@@ -81,6 +81,7 @@ impl Recent {
         let block = self.blocks.back_mut().expect("one was there or was added");
         let before = block.bytes();
         block.push(first, job);
+        block.now = block.now.max(server_now);
         limit.bytes.fetch_add(block.bytes() - before, Ordering::Relaxed);
         while limit.is_exceeded()
             && let Some(oldest) = self.pop(limit)
@@ -93,9 +94,10 @@ impl Recent {
     }
 
     /// Lets go what was old enough at `seen`, when Redis was seen to be as it was left, and is in the archive, which has all
-    /// that was committed before `archived_to`.
+    /// that was committed before `archived_to`, by the clock of Redis or that of the writer, whichever is later.
     pub(super) fn forget(&mut self, seen: Instant, archived_to: Option<UnixMillis>, limit: &RecentLimit) {
-        self.archived_to = self.archived_to.max(archived_to.unwrap_or_default());
+        // As it was told last: a clock that was ahead said too much.
+        self.archived_to = archived_to.unwrap_or(self.archived_to);
         let is_archived = |at: UnixMillis| at + SKEW < self.archived_to;
         self.cut_at = self.cut_at.filter(|at| !is_archived(*at));
         let archived_to = self.archived_to;

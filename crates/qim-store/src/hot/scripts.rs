@@ -31,6 +31,7 @@ pub(super) struct Scripts {
     pub(super) resting: Script,
     pub(super) seek_time: Script,
     pub(super) shard_stats: Script,
+    pub(super) waiting_since: Script,
     pub(super) mark_archived: Script,
     pub(super) trim_hot_history: Script,
     pub(super) gc_history_record: Script,
@@ -50,7 +51,7 @@ impl Scripts {
         let prelude = [SLOT_GUARD, LINEAR_HASHING, IDLE, CONVERSATION, PIECES, FINGERPRINTS].join("\n");
         let script = |flags: &str, act: &str| Script::new(format!("{flags}\n{prelude}\n{act}"));
         // Making a function takes its time in each call, so that what few scripts use is in those only.
-        let in_lineage = |flags: &str, act: &str| script(flags, &[APPENDING, LINEAGE, act].join("\n"));
+        let in_lineage = |flags: &str, act: &str| script(flags, &[LINEAGE, APPENDING, act].join("\n"));
         let shrinks = |act: &str| script(ALSO_AT_THE_MEMORY_LIMIT, act);
         let reads = |act: &str| script(READS_ONLY, act);
         let reads_in_lineage = |act: &str| reads(&[LINEAGE, act].join("\n"));
@@ -79,7 +80,8 @@ impl Scripts {
             ),
             seek_time: reads_in_lineage(include_str!("../../lua/seek_time.lua")),
             shard_stats: reads(include_str!("../../lua/shard_stats.lua")),
-            mark_archived: shrinks(include_str!("../../lua/mark_archived.lua")),
+            waiting_since: Script::new([READS_ONLY, include_str!("../../lua/waiting_since.lua")].join("\n")),
+            mark_archived: shrinks(&[LINEAGE, include_str!("../../lua/mark_archived.lua")].join("\n")),
             trim_hot_history: shrinks(&[REMOVING, include_str!("../../lua/trim_hot_history.lua")].join("\n")),
             gc_history_record: shrinks(include_str!("../../lua/gc_history_record.lua")),
             claim_gc: shrinks(include_str!("../../lua/claim_gc.lua")),

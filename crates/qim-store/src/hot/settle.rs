@@ -53,18 +53,19 @@ impl RedisMessageStore {
         }
     }
 
-    /// Takes archived places off the front of a conversation. Answers how many are left.
+    /// Takes archived places, up to this seq, off the front of a conversation. Answers how many are left.
     pub(crate) async fn vacate(
         &self,
         conversation: &ConversationKey,
         lineage: &Lineage,
+        upto: u64,
         now: UnixMillis,
     ) -> Result<u64, HotError> {
         let mut call = self.scripts.vacate_conversation.call();
         let keys = self.keys(conversation);
         call.key(self.lane(conversation).lineage()).key(keys.records());
         call.key(self.connection.guard(keys.shard));
-        call.arg(&*lineage.text).arg(now.get());
+        call.arg(&*lineage.text).arg(now.get()).arg(upto);
         self.connection.script(&call).await
     }
 }

@@ -2,7 +2,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use qim_core::ClientTls;
 use redis::aio::ConnectionManager;
-use redis::{ConnectionInfo, ErrorKind, RedisError, RedisResult};
+use redis::{ConnectionInfo, ErrorKind, RedisError, RedisResult, ServerErrorKind};
 use tokio::time::Instant;
 
 use super::connection::{ping, within};
@@ -14,7 +14,8 @@ const RECONNECTS: usize = 6;
 /// One server.
 ///
 /// A connection of redis 1.8 is made anew after an I/O error only. One whose server did not let it in, since its password was
-/// another one for a while, or it had too many clients, would be refused for ever: so it is given up, and another one made.
+/// another one for a while, or it had too many clients, would be refused for ever, and so would one to a master that lives on
+/// as a replica while the address leads to another one by now: so it is given up, and another one made.
 pub(super) struct Single {
     info: ConnectionInfo,
     link: Mutex<Link>,
@@ -53,7 +54,7 @@ impl Single {
     ) -> RedisResult<T> {
         let connection = self.link().connection.clone();
         let reply = within(deadline, call(connection)).await;
-        if reply.as_ref().is_err_and(is_not_let_in) {
+        if reply.as_ref().is_err_and(is_of_no_use) {
             let mut link = self.link();
             *link = Link::new(link.dialer.clone(), &self.info)?;
         }
@@ -68,7 +69,11 @@ impl Link {
     }
 }
 
-/// Neither lost on the way nor an answer to a command.
-fn is_not_let_in(error: &RedisError) -> bool {
-    !matches!(error.kind(), ErrorKind::Io | ErrorKind::Server(_))
+/// Neither lost on the way nor an answer to a command, or the answer of a replica.
+fn is_of_no_use(error: &RedisError) -> bool {
+    match error.kind() {
+        ErrorKind::Io => false,
+        ErrorKind::Server(kind) => kind == ServerErrorKind::ReadOnly,
+        _ => true,
+    }
 }

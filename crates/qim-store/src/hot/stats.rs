@@ -101,10 +101,10 @@ impl RedisMessageStore {
     }
 
     async fn lowest_unarchived(&self, shard: ShardKeys) -> Result<Option<UnixMillis>, HotError> {
-        let mut range = redis::cmd("ZRANGE");
-        range.arg(shard.unarchived()).arg(0).arg(0).arg("WITHSCORES");
-        let lowest: Vec<(Vec<u8>, String)> = self.connection.command(&range).await?;
-        Ok(lowest.first().and_then(|(_, score)| date(score)))
+        let mut call = self.scripts.waiting_since.call();
+        call.key(shard.unarchived()).key(shard.aside());
+        let since: String = self.connection.script(&call).await?;
+        Ok(date(&since))
     }
 
     /// Memory used by Redis and its limit, in bytes; no limit is `None`. On a cluster: of the node that is fullest.

@@ -62,7 +62,9 @@ impl TieredMessageStore {
         for _ in 0..ATTEMPTS_MAX {
             // Anew each time: that Redis may have lost data is often noticed by the commit itself.
             let lost_at = self.hot.lineage(conversation).await.ok().and_then(|lineage| lineage.doubted_at());
-            let may_be_forgotten = |i: &usize| self.may_be_forgotten(&drafts[*i], lost_at, now);
+            // By the clock that dated the loss.
+            let lost = lost_at.map(|lost_at| (lost_at, self.hot.server_now(conversation).unwrap_or(now)));
+            let may_be_forgotten = |i: &usize| self.may_be_forgotten(&drafts[*i], lost, now);
             let old: Vec<usize> = (0..drafts.len()).filter(may_be_forgotten).collect();
             let (floor, known) = if old.is_empty() {
                 (None, vec![None; drafts.len()])
@@ -84,13 +86,19 @@ impl TieredMessageStore {
         Err(HotError::Unavailable("the conversation changes too quickly".into()).into())
     }
 
-    /// Whether the hot tier may have forgotten an earlier try of this draft, since it was trimmed or, at `lost_at`, lost.
-    /// Asks a little early, since the clock of the archiver that trims may be ahead of this one, and that of Redis, too.
-    fn may_be_forgotten(&self, draft: &TieredDraft, lost_at: Option<UnixMillis>, now: UnixMillis) -> bool {
+    /// Whether the hot tier may have forgotten an earlier try of this draft, since it was trimmed or lost: when, and what time
+    /// it is now, by the clock of Redis. Asks a little early, since the clock of the archiver that trims may be ahead of this
+    /// one, and that of Redis, too.
+    fn may_be_forgotten(
+        &self,
+        draft: &TieredDraft,
+        lost: Option<(UnixMillis, UnixMillis)>,
+        now: UnixMillis,
+    ) -> bool {
         let margin = (self.window / 24).min(Duration::from_hours(1));
-        let first = draft.first_sent_at.unwrap_or(now).min(draft.draft.created_at);
-        first + self.window <= now + margin
-            || lost_at.is_some_and(|lost_at| first <= lost_at + RETRIES_AFTER_LOSS)
+        let first = |now: UnixMillis| draft.first_sent_at.unwrap_or(now).min(draft.draft.created_at).min(now);
+        first(now) + self.window <= now + margin
+            || lost.is_some_and(|(lost_at, server_now)| first(server_now) <= lost_at + RETRIES_AFTER_LOSS)
     }
 
     /// For each draft: the answer, where the archive knows it.

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use qim_core::{ConversationKey, UnixMillis};
 
 use super::TieredMessageStore;
@@ -8,18 +10,24 @@ use crate::hot::{HotError, HotPage, PageStart, SCRIPT_RECORDS_MAX};
 /// How many further pages are looked through for the first readable hot record before a lower bound has to do.
 const HOT_PAGES_MAX: usize = 64;
 
+/// A clock that goes back by more was ahead.
+const CLOCK_STEP: Duration = Duration::from_secs(1);
+
 /// What the archive answered for a conversation. It stays true: the earliest record is the earliest until its own
 /// date, and below a seq that was searched in vain nothing appears.
 #[derive(Clone, Copy)]
 pub(super) struct Remembered {
     searched_below: u64,
     found: Option<Earliest>,
+    /// By a clock that may have been ahead: then it passed over what had not expired.
+    searched_at: UnixMillis,
 }
 
 impl Remembered {
     /// Where a new search has to start, or what is known still.
     fn at(&self, floor: u64, now: UnixMillis) -> Result<Option<u64>, u64> {
         match self.found {
+            _ if now + CLOCK_STEP < self.searched_at => Err(1),
             Some(found) if found.expires_at.is_none_or(|expires_at| now < expires_at) => Ok(Some(found.seq)),
             Some(found) => Err(found.seq + 1),
             None if self.searched_below >= floor => Ok(None),
@@ -72,7 +80,7 @@ impl TieredMessageStore {
             Err(from) => from,
         };
         let found = self.archive.earliest(conversation, SeqRange { from, below: floor }, now).await?;
-        self.earliest.put(conversation, Remembered { searched_below: floor, found });
+        self.earliest.put(conversation, Remembered { searched_below: floor, found, searched_at: now });
         Ok(found.map(|found| found.seq))
     }
 

@@ -6,7 +6,7 @@ use qim_core::UnixMillis;
 
 use super::{TierError, TieredMessageStore};
 use crate::archive::Gap;
-use crate::hot::{Founding, Hole, HotError, Lineage, PageStart, PutBack, Settle, Settled};
+use crate::hot::{Archived, Founding, Hole, HotError, Lineage, PageStart, PutBack, Settle, Settled};
 
 /// Other writers have this long to put back what comes before: they look every half second, and no commit is taken for
 /// longer (`QUARANTINE_MS` in `lineage.lua`).
@@ -37,12 +37,13 @@ impl TieredMessageStore {
         }
         // On a cluster a part of Redis may be away: the others are looked at all the same.
         let mut errors: Vec<TierError> = Vec::new();
-        let archived_to = if ask_archived && self.hot.waits_for_archive() {
+        let asked = if ask_archived && self.hot.waits_for_archive() {
             self.hot.archived_to(now).await.map_err(|error| errors.push(error.into())).ok()
         } else {
             None
         };
-        errors.extend(self.hot.watch_lineages(archived_to).await.err().map(TierError::from));
+        let archived = asked.map_or(Archived::NotAsked, |date| Archived::UpTo { date, now });
+        errors.extend(self.hot.watch_lineages(archived).await.err().map(TierError::from));
         let mut report = LineageReport::default();
         for result in self.hot.put_back_all().await {
             match result {

@@ -5,7 +5,8 @@ use qim_core::{ConversationKey, Decoder, UnixMillis};
 use super::{TierError, TieredMessageStore};
 use crate::archive::{ArchiveError, Direction, Gap, SeqRange, StoredRecord, StoredRow};
 use crate::hot::{
-    Filling, HotError, HotPage, Lineage, Marks, PageStart, PutBackState, SCRIPT_RECORDS_MAX, Settle, Settled,
+    Filling, HotError, HotPage, HotValue, Lineage, Marks, PageStart, PutBackState, SCRIPT_RECORDS_MAX,
+    Settle, Settled,
 };
 
 /// How often a conversation is looked at again that changed meanwhile.
@@ -112,7 +113,8 @@ impl TieredMessageStore {
         now: UnixMillis,
     ) -> Result<(), TierError> {
         if last - marks.last > FILLED_MAX {
-            return Ok(self.vacate(conversation, lineage, now).await?);
+            // As large as it is, it would be part of every commit's future.
+            return Box::pin(self.vacate(conversation, lineage, now)).await;
         }
         let gaps = self.archive.gaps(conversation).await?;
         let (mut first, mut date) = (marks.last + 1, marks.last_created_at);
@@ -132,18 +134,29 @@ impl TieredMessageStore {
         Ok(())
     }
 
-    /// Takes everything hot off the conversation, once the archive has it.
+    /// Takes everything hot off the conversation, once the archive has it: what the archive has lost since it was copied is
+    /// copied again first, as before a trim (SPEC A20).
     async fn vacate(
         &self,
         conversation: &ConversationKey,
         lineage: &Lineage,
         now: UnixMillis,
-    ) -> Result<(), HotError> {
+    ) -> Result<(), TierError> {
         let mut left = u64::MAX;
         while left > 0 {
-            let before = std::mem::replace(&mut left, self.hot.vacate(conversation, lineage, now).await?);
-            if left == before {
-                return Err(HotError::checking("the archive has not got all of the conversation yet"));
+            let page = self.hot.read_page(conversation, PageStart::After(0), SCRIPT_RECORDS_MAX, now);
+            let (page, _room) = self.room.read(page).await?;
+            let Some(upto) = page.values.last().map(HotValue::seq) else { return Ok(()) };
+            let archived = page.marks.archived;
+            let copied = page.values.into_iter().filter_map(|value| match value {
+                HotValue::Record(record) if record.seq <= archived => Some(record),
+                _ => None,
+            });
+            let missing = self.missing(conversation, &copied.collect::<Vec<_>>(), now).await?;
+            self.put_and_verify(conversation, &missing, now).await?;
+            let vacated = self.hot.vacate(conversation, lineage, upto, now).await?;
+            if std::mem::replace(&mut left, vacated) == left {
+                return Err(HotError::checking("the archive has not got all of the conversation yet").into());
             }
         }
         Ok(())

@@ -5,10 +5,10 @@ use std::time::Duration;
 use qim_store::TieredMessageStore;
 use qim_store::hot::HotError;
 use qim_store::tiered::TieredCommitError;
-use qim_testkit::FaultProxy;
+use qim_testkit::{FaultProxy, RedisServer};
 
 use crate::support::*;
-use crate::{Writer, check, connect_again, copy};
+use crate::{Writer, check, connect_again, copy, until_it_follows};
 
 /// What other deployments, or those who tried a copy out, leave behind: lineages that are in order, and not this writer's.
 #[tokio::test]
@@ -60,4 +60,28 @@ async fn another_server_with_a_history_of_its_own_is_noticed_and_so_is_the_first
         last = seq.unwrap();
         check(&[&writer]).await;
     }
+}
+
+/// Its connection would live as long as the old master does.
+#[tokio::test]
+async fn a_writer_does_not_stay_with_a_master_that_lives_on_as_a_replica() {
+    let own = tiers();
+    let replica = RedisServer::options().append_only().start();
+    let follow = |follower: &RedisServer, master: &RedisServer| {
+        let (host, port) = (master.addr().ip().to_string(), master.addr().port().to_string());
+        follower.command(&["REPLICAOF", &host, &port]);
+    };
+    follow(&replica, &own.redis);
+    until_it_follows(&replica);
+    let link = FaultProxy::start(own.redis.addr());
+    let url = format!("sqlite:{}", own.dir.path().join("archive.db").display());
+    let hot = connect_to(&own.redis.url_by(link.addr()));
+    let mut writer = Writer::of(TieredMessageStore::with_trim(hot, open_archive(&url), WINDOW));
+    writer.send("c", 0..3).await;
+    replica.command(&["REPLICAOF", "NO", "ONE"]);
+    follow(&own.redis, &replica);
+    until_it_follows(&own.redis);
+    link.lead_new_ones_to(replica.addr());
+    assert_eq!(writer.send_until_taken(&[], "c", "id-3").await, 4);
+    check(&[&writer]).await;
 }

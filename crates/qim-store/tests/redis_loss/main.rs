@@ -3,6 +3,7 @@
 
 mod another_server;
 mod archivers;
+mod forgotten;
 mod readers;
 #[path = "../support/mod.rs"]
 mod support;

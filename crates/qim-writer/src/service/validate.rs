@@ -13,6 +13,8 @@ use super::{convert, status};
 pub(super) const MESSAGES_MAX: usize = 500;
 /// A message from the future would date all that follow it in its conversation: allowed is what clocks differ by.
 const CLOCK_SKEW: Duration = Duration::from_mins(1);
+/// A retry whose client's clock is right is not refused by a writer whose own is an hour behind.
+const RETRY_CLOCK_SKEW: Duration = Duration::from_mins(61);
 
 /// All that is wrong with a request, found in one go.
 #[derive(Default)]
@@ -119,7 +121,8 @@ impl MessageCheck {
                 format!("{number} is not a retention class; allowed are 0 to 4"),
             );
         }
-        let first_sent_at = self.date(faults, || field("first_sent_at_ms"), message.first_sent_at_ms);
+        let first_sent_at =
+            self.date(faults, || field("first_sent_at_ms"), message.first_sent_at_ms, RETRY_CLOCK_SKEW);
         let created_at = self.created_at(faults, || field("created_at_ms"), message.created_at_ms);
         let content_type = if message.content_type.is_empty() {
             DEFAULT_CONTENT_TYPE.to_owned()
@@ -154,7 +157,7 @@ impl MessageCheck {
                 faults.add(field(), "is missing; Import needs the date at which the message was produced");
                 None
             }
-            (Kind::Import, Some(_)) => self.date(faults, field, millis),
+            (Kind::Import, Some(_)) => self.date(faults, field, millis, CLOCK_SKEW),
         }
     }
 
@@ -163,9 +166,10 @@ impl MessageCheck {
         faults: &mut Faults,
         field: impl Fn() -> String,
         millis: Option<i64>,
+        skew: Duration,
     ) -> Option<UnixMillis> {
         let millis = millis?;
-        let date = UnixMillis::checked(millis).filter(|date| *date <= self.now + CLOCK_SKEW);
+        let date = UnixMillis::checked(millis).filter(|date| *date <= self.now + skew);
         if date.is_none() {
             let now = self.now;
             faults.add(field(), format!("{millis} is not a date from 0 to now ({now}), in ms since 1970"));

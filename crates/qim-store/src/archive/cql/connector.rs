@@ -100,12 +100,17 @@ impl Connector {
         let task = tokio::spawn(async move {
             let tls = self.tls().clone();
             let outcome = self.connect_in_time(tls).await;
-            *self.state() = match &outcome {
-                Ok(link) => State::Connected { link: link.clone(), since: Instant::now() },
-                Err(error) => {
-                    State::Failed { error: error.clone(), retry_at: Instant::now() + backoff, backoff }
-                }
-            };
+            let mut state = self.state();
+            // Else other certificates have come in between.
+            if let State::Connecting(_) = &*state {
+                *state = match &outcome {
+                    Ok(link) => State::Connected { link: link.clone(), since: Instant::now() },
+                    Err(error) => {
+                        State::Failed { error: error.clone(), retry_at: Instant::now() + backoff, backoff }
+                    }
+                };
+            }
+            drop(state);
             outcome
         });
         task.map(|ended| ended.unwrap_or_else(|error| Err(ArchiveError::Unavailable(error.to_string()))))

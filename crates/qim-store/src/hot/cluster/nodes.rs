@@ -11,14 +11,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use futures::future::select_ok;
-use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
+use futures::future::join_all;
+use futures::{StreamExt, stream::FuturesUnordered};
 use qim_core::ClientTls;
 use redis::aio::ConnectionManager;
 use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::time::{Instant, timeout_at};
 
-use super::super::connection::ping;
+use super::super::connection::{ping, within};
 use super::super::dialer::Dialer;
 use super::slots::{Address, SlotMap};
 
@@ -178,16 +178,35 @@ impl Nodes {
         result
     }
 
-    /// Further connections are made with these certificates, and so are those that there are: where one can be, to any node.
-    /// The error is the last one's.
+    /// Further connections are made with these certificates, where they can be: to each node that has slots and is not away,
+    /// and to one at least. Those that there are to other nodes go on.
     pub(super) async fn renew_tls(&self, tls: &ClientTls) -> RedisResult<()> {
-        let dialer = self.state().dialer.with_tls(tls);
-        let nodes = self.known(&self.state());
-        let tried = nodes.iter().map(|node| Ok(ping(self.dial(&dialer, node)?).boxed()));
-        select_ok(tried.collect::<RedisResult<Vec<_>>>()?).await?;
+        let (dialer, nodes, needed) = {
+            let state = self.state();
+            let needed = state.slots.primaries().into_iter().filter(|node| !state.away.contains(*node));
+            let needed: BTreeSet<Address> = needed.cloned().collect();
+            (state.dialer.with_tls(tls), self.known(&state), needed)
+        };
+        let until = Instant::now() + self.look_max;
+        let tried = join_all(nodes.into_iter().map(async |node| {
+            let connection = self.dial(&dialer, &node)?;
+            let answered = within(until, ping(connection.clone())).await;
+            RedisResult::Ok((node, answered.map(|()| connection)))
+        }));
+        let (mut renewed, mut failed) = (Vec::new(), None);
+        for tried in tried.await {
+            match tried? {
+                (node, Ok(connection)) => renewed.push((node, connection)),
+                (node, Err(error)) if needed.contains(&node) => return Err(error),
+                (_, Err(error)) => failed = Some(error),
+            }
+        }
+        if let (true, Some(error)) = (renewed.is_empty(), failed) {
+            return Err(error);
+        }
         let mut state = self.state();
         state.dialer = dialer;
-        state.connections.clear();
+        state.connections.extend(renewed);
         Ok(())
     }
 

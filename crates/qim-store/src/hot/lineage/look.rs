@@ -1,7 +1,7 @@
 //! Looking at which lineage Redis has, and telling other writers that this one is alive.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use qim_core::{ConversationKey, UnixMillis};
@@ -10,6 +10,23 @@ use super::super::commit::read;
 use super::super::keys::{Lane, ShardKeys};
 use super::super::{HotError, RedisMessageStore};
 use super::{Founding, Lineage, PutBackState, Writer, new_token};
+
+/// The archive has what was acknowledged until so long ago: nothing waits in it any more that was acknowledged before.
+const CAUGHT_UP: Duration = Duration::from_secs(30);
+
+/// What is known of how far the archive has come.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Archived {
+    /// Nothing.
+    NotAsked,
+    /// It has, or had, what was committed before `date`, when Redis was last asked, at `now`.
+    UpTo {
+        /// See there.
+        date: UnixMillis,
+        /// By the clock of whoever asked.
+        now: UnixMillis,
+    },
+}
 
 impl RedisMessageStore {
     pub(in crate::hot) fn lane(&self, conversation: &ConversationKey) -> Lane {
@@ -57,7 +74,7 @@ impl RedisMessageStore {
         self.set_founding(Founding::Yes);
         let found = async {
             for lane in self.lanes() {
-                self.look(lane, "", None).await?;
+                self.look(lane, "", Archived::NotAsked).await?;
             }
             Ok(())
         };
@@ -104,14 +121,14 @@ impl RedisMessageStore {
         if self.founding() == Founding::NotKnown {
             return Err(HotError::checking("the archive has to say whether this is a new deployment"));
         }
-        let lineage = self.look(lane, &self.lineages.writer, None).await?;
+        let lineage = self.look(lane, &self.lineages.writer, Archived::NotAsked).await?;
         if self.is_put_back(lane, &lineage) {
             return Ok(lineage);
         }
         // Others need not wait for one that has nothing.
         if self.lineages.with_recent(lane, |recent| recent.is_empty()) {
             self.lineages.put_back(lane, &lineage);
-            return self.look(lane, &self.lineages.writer, None).await;
+            return self.look(lane, &self.lineages.writer, Archived::NotAsked).await;
         }
         Ok(lineage)
     }
@@ -128,16 +145,24 @@ impl RedisMessageStore {
         self.lineages.current(lane).is_some_and(|lineage| self.is_put_back(lane, &lineage))
     }
 
-    /// Whether anything is kept, or was cut short, until the archive has it.
+    /// Whether anything is kept, or was cut short, until the archive has it, or a writer is remembered until then.
     pub(crate) fn waits_for_archive(&self) -> bool {
-        self.lineages.lanes().values().any(|known| !known.recent.is_empty() || !known.recent.is_complete())
+        self.lineages.lanes().values().any(|known| {
+            !known.recent.is_empty()
+                || !known.recent.is_complete()
+                || known.writers.iter().any(|writer| writer.is_ended)
+        })
+    }
+
+    /// What the clock of Redis says now, as far as it was seen.
+    pub(crate) fn server_now(&self, conversation: &ConversationKey) -> Option<UnixMillis> {
+        self.lineages.server_now(self.lane(conversation))
     }
 
     /// [`Self::enter_lineage`] of every lane in use, at once: those of a node that is away must not keep the others from
-    /// hearing that this writer is alive. Answers the first error. `archived_to`: what was committed before is in the
-    /// archive, or was, when Redis was last asked before this call.
-    pub(crate) async fn watch_lineages(&self, archived_to: Option<UnixMillis>) -> Result<(), HotError> {
-        let look = |lane| self.look(lane, &self.lineages.writer, archived_to);
+    /// hearing that this writer is alive. Answers the first error.
+    pub(crate) async fn watch_lineages(&self, archived: Archived) -> Result<(), HotError> {
+        let look = |lane| self.look(lane, &self.lineages.writer, archived);
         join_all(self.lanes_in_use().into_iter().map(look))
             .await
             .into_iter()
@@ -147,7 +172,7 @@ impl RedisMessageStore {
     /// All of the lane's recent acknowledgements are there: tells the others.
     pub(in crate::hot) async fn tell_put_back(&self, lane: Lane, lineage: &Lineage) -> Result<(), HotError> {
         self.lineages.put_back(lane, lineage);
-        self.look(lane, &self.lineages.writer, None).await.map(drop)
+        self.look(lane, &self.lineages.writer, Archived::NotAsked).await.map(drop)
     }
 
     /// What this writer is called where writers wait for one another.
@@ -155,12 +180,11 @@ impl RedisMessageStore {
         &self.lineages.writer
     }
 
-    async fn look(
-        &self,
-        lane: Lane,
-        writer: &str,
-        archived_to: Option<UnixMillis>,
-    ) -> Result<Lineage, HotError> {
+    async fn look(&self, lane: Lane, writer: &str, archived: Archived) -> Result<Lineage, HotError> {
+        let (archived_to, is_caught_up) = match archived {
+            Archived::NotAsked => (None, false),
+            Archived::UpTo { date, now } => (Some(date), now.since(date) < CAUGHT_UP),
+        };
         let mut call = self.scripts.enter_lineage.call();
         call.key(lane.lineage()).key(lane.writers()).key(lane.ancestors());
         call.arg(new_token());
@@ -175,6 +199,7 @@ impl RedisMessageStore {
             call.arg(known.lineage.as_ref().map_or("", |lineage| &*lineage.text));
             call.arg(known.seen_at).arg(if known.recent.is_complete() { "complete" } else { "" });
             call.arg(if self.lineages.is_on_disk(lane) { "disk" } else { "" });
+            call.arg(if is_caught_up { "archived" } else { "" });
             let others = known.writers.iter().map(|writer| writer.name.as_str());
             others.filter(|name| *name != writer && !name.starts_with('?')).for_each(|name| {
                 call.arg(name);
@@ -191,7 +216,8 @@ impl RedisMessageStore {
             let entry: String = read(next()?)?;
             let mut fields = entry.split(' ').map(|field| field.parse::<u64>().unwrap_or(0));
             let put_back_for = fields.next().and_then(|number| u16::try_from(number).ok()).unwrap_or(0);
-            writers.push(Writer { name: read(name)?, put_back_for, seen_at: fields.next().unwrap_or(0) });
+            let (seen_at, is_ended) = (fields.next().unwrap_or(0), entry.ends_with(" ended"));
+            writers.push(Writer { name: read(name)?, put_back_for, seen_at, is_ended });
         }
         let mut lanes = self.lineages.lanes();
         let known = lanes.entry(lane).or_default();
@@ -211,16 +237,17 @@ impl RedisMessageStore {
         Ok(lineage)
     }
 
-    /// Takes this writer off the lists for good, where all that it acknowledged is there.
+    /// Says that nobody has to wait for this writer any more, where all that it acknowledged is there. It stays on the lists
+    /// until the archive has that.
     pub async fn withdraw_writer(&self) -> Result<(), HotError> {
         self.lineages.is_withdrawn.store(true, Ordering::Relaxed);
         for lane in self.lanes_in_use() {
             if let Some(lineage) = self.lineages.current(lane)
                 && self.is_put_back(lane, &lineage)
             {
-                let mut withdraw = redis::cmd("HDEL");
-                withdraw.arg(lane.writers()).arg(&self.lineages.writer);
-                self.connection.command::<()>(&withdraw).await?;
+                let seen_at = self.lineages.server_now(lane).unwrap_or_default();
+                let entry = format!("{} {seen_at} ended", lineage.number);
+                self.note(&lane.writers(), &self.lineages.writer, &entry).await?;
             }
         }
         Ok(())

@@ -25,7 +25,7 @@ pub(super) struct Block {
     begun: Instant,
     /// When the last one was acknowledged.
     pub(super) at: Instant,
-    /// The latest time of a job.
+    /// The latest time of a job, by the clock of its writer or of Redis, whichever was later.
     pub(super) now: UnixMillis,
 }
 
