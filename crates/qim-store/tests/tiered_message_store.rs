@@ -452,7 +452,11 @@ async fn a19_with_the_archive_down_only_what_expired_goes_and_commits_and_hot_re
         "what expired needs no copy"
     );
     let stats = store.hot().stats(later).await.unwrap();
-    assert_eq!((stats.unarchived, stats.unarchived_since), (2, Some(NOW)), "the lag is there to be seen");
+    assert_eq!(stats.unarchived, 2);
+    assert!(
+        stats.unarchived_since.is_some_and(|since| since <= NOW),
+        "the lag is there to be seen: {stats:?}"
+    );
 
     let page = pull(&store, &conv, Position::After(1), 10, later).await;
     assert_eq!(

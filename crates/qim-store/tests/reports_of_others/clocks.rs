@@ -46,11 +46,8 @@ async fn a_machine_that_sleeps_for_two_days_goes_on_where_it_was() {
     let awake = NOW + 2 * DAY;
     assert_eq!(log(store, &conv, awake).await, [2, 3, 4], "what expired in its sleep is not shown");
     assert!(matches!(store.copy(&conv, &asleep, awake).await, Err(MoveError::Hot(HotError::Fenced))));
-    assert_eq!(
-        store.hot().stats(awake).await.unwrap().unarchived_since,
-        Some(NOW),
-        "the lag tells of the sleep"
-    );
+    let since = store.hot().stats(awake).await.unwrap().unarchived_since;
+    assert!(since.is_some_and(|since| since <= NOW), "the lag tells of the sleep: {since:?}");
     copy_all(store, &conv, awake).await;
     assert_eq!(collect_all(store.hot(), awake).await.collected, 1);
     assert_eq!(store.hot().stats(awake).await.unwrap().unarchived_since, None);
