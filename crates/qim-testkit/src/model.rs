@@ -71,6 +71,20 @@ impl ConversationModel {
         ModelCommit::Taken(answers)
     }
 
+    /// A message was told to have been created then. Dates never go back, but where Redis was lost nobody may know any more
+    /// how late one was that had expired by `now` and was never archived: then those behind it keep their own dates. It is
+    /// not believed where that is before what is there still.
+    pub fn believe(&mut self, seq: u64, created_at: UnixMillis, now: UnixMillis) {
+        let place = usize::try_from(seq - 1).expect("a place");
+        let before =
+            self.log[..place].iter().filter(|known| !known.is_expired(now)).map(|known| known.created_at);
+        let message = &self.log[place];
+        if created_at < message.created_at && before.max().unwrap_or_default() <= created_at {
+            let expires_at = self.policy.expires_at(message.class, self.conversation.tenant(), created_at);
+            self.log[place] = Message { created_at, expires_at, ..message.clone() };
+        }
+    }
+
     /// The seqs that can be read at this time.
     pub fn alive(&self, now: UnixMillis) -> Vec<u64> {
         self.all().filter(|(_, message)| !message.is_expired(now)).map(|(seq, _)| seq).collect()

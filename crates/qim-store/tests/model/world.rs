@@ -222,10 +222,13 @@ impl World {
         }
     }
 
-    fn check_answers(&self, conversation: usize, expected: &[(u64, bool)], answers: &[Committed]) {
+    fn check_answers(&mut self, conversation: usize, expected: &[(u64, bool)], answers: &[Committed]) {
         let told: Vec<_> = answers.iter().map(|answer| (answer.seq, answer.duplicate)).collect();
         assert_eq!(told, expected, "seqs of {}", self.key(conversation));
         for answer in answers {
+            if let (true, Some(dates)) = (self.has_lost, answer.dates) {
+                self.models[conversation].believe(answer.seq, dates.created_at, self.latest);
+            }
             let known = self.models[conversation].at(answer.seq);
             let told = answer.dates.map(|dates| (dates.created_at, dates.expires_at));
             assert!(told.is_some() || known.is_expired(self.latest), "a living record has dates");
