@@ -8,13 +8,15 @@
 --       7 'complete' where it remembers all that it acknowledged and the archive has not got, else ''
 --       8 'disk' where it acknowledges nothing before it is in the append-only file, on disk, else ''
 --       9 'archived' where the archive has what was acknowledged until half a minute ago, else ''
+--       10 the lineage in which it has tried to put back everything, and could not put back all, or ''
 --       then the other writers it knows of
 -- Returns {lineage, the server's time in ms, writer, number and sign of life, ...}
 --
 -- The list also says what nobody can put back: TAIL, where Redis is without more than a writer remembers; and STRANGERS,
 -- where it is not known which writers there were. Whoever has made up for that removes the entry. An entry that ends with
 -- "ended" is of a writer that is gone, and all that it acknowledged is here: nobody has to wait for it, unless everything is
--- lost before the archive has that. One with "since:" keeps when the writer was last heard of in the lineage before.
+-- lost before the archive has that. One with "since:" keeps when the writer was last heard of in the lineage before,
+-- and "tried" says that what the writer has left to put back waits for what comes before.
 local TAIL, STRANGERS, NOT_YET = '?tail', '?strangers', '0 0'
 -- What a writer remembers in any case, less what looking may take (AGE_MIN in src/hot/recent.rs).
 local REMEMBERED_MS, FORGOTTEN_MS = 8000, 60000
@@ -56,7 +58,7 @@ end
 -- the file that this server was started from: it was no replica that took over, which would name its last master.
 local function expect_writers(lost, is_running, replication)
   local is_restart = not lost and not is_running and string.find(replication, 'master_replid2:0+%s')
-  for i = 10, #ARGV do
+  for i = 11, #ARGV do
     redis.call('HSETNX', WRITERS, ARGV[i], NOT_YET)
   end
   if lost and known == '' then
@@ -96,8 +98,9 @@ local function sign_on(value, number)
       redis.call('HSET', WRITERS, TAIL, NOT_YET)
     end
   end
+  local tried = ARGV[10] == value and ' tried' or ''
   local disk = ARGV[8] == 'disk' and ' disk' or ''
-  redis.call('HSET', WRITERS, writer, string.format('%d %.0f%s', ARGV[4] == value and number or 0, now, disk))
+  redis.call('HSET', WRITERS, writer, string.format('%d %.0f%s%s', ARGV[4] == value and number or 0, now, tried, disk))
 end
 
 local value = redis.call('GET', LINEAGE)

@@ -94,6 +94,8 @@ struct Writer {
     seen_at: u64,
     /// It is gone, and on the list until the archive has what it acknowledged.
     is_ended: bool,
+    /// What it has left to put back waits for what comes before.
+    has_tried: bool,
 }
 
 /// What is known of a lane.
@@ -107,10 +109,17 @@ struct Known {
     writers: Vec<Writer>,
     /// The lineage in which all of `recent` is there.
     put_back_for: Option<Arc<str>>,
+    /// The lineage in which all of it was tried, and some has to wait.
+    tried_for: Option<Arc<str>>,
     recent: Recent,
 }
 
 impl Known {
+    /// One that was heard of later than now was not heard of since the clock was put back.
+    fn is_alive(&self, writer: &Writer) -> bool {
+        writer.seen_at.abs_diff(self.seen_at) < WRITER_DEAD_MS
+    }
+
     /// The server's time now.
     fn server_ms(&self) -> u64 {
         let since = self.looked_at.map_or(0, |looked_at| looked_at.elapsed().as_millis());
@@ -211,6 +220,21 @@ impl Lineages {
         known.recent.renew();
     }
 
+    /// All was tried, and some has to wait for what comes before.
+    fn tried(&self, lane: Lane, lineage: &Lineage) {
+        self.lanes().entry(lane).or_default().tried_for = Some(lineage.text.clone());
+    }
+
+    /// Whether all other writers that live have put back what they can.
+    fn others_have_tried(&self, lane: Lane, lineage: &Lineage) -> bool {
+        self.lanes().get(&lane).is_some_and(|known| {
+            let mut others = known.writers.iter().filter(|writer| writer.name != self.writer);
+            others.all(|writer| {
+                writer.put_back_for == lineage.number || writer.has_tried || !known.is_alive(writer)
+            })
+        })
+    }
+
     /// What the server's clock says now, as far as was seen; `None` before the first look.
     pub(super) fn server_now(&self, lane: Lane) -> Option<UnixMillis> {
         let lanes = self.lanes();
@@ -226,11 +250,9 @@ impl Lineages {
             return PutBackState::Underway;
         };
         let missing = || known.writers.iter().filter(|writer| writer.put_back_for != lineage.number);
-        // One that was heard of later than now was not heard of since the clock was put back.
-        let is_alive = |writer: &Writer| writer.seen_at.abs_diff(known.seen_at) < WRITER_DEAD_MS;
         let is_quarantined =
             lineage.doubted_at().is_some_and(|since| known.server_ms() < since.get() + QUARANTINE_MS);
-        if is_quarantined || missing().any(is_alive) {
+        if is_quarantined || missing().any(|writer| known.is_alive(writer)) {
             PutBackState::Underway
         } else if missing().any(|writer| writer.name != TAIL) {
             PutBackState::WritersGone

@@ -36,6 +36,8 @@ pub(crate) struct Hole {
 pub(crate) struct PutBack {
     /// How old the lineage is, by the server's clock.
     pub(crate) age: Duration,
+    /// All other writers that live have put back what they can.
+    pub(crate) others_have_tried: bool,
     /// Records that were missing, and are there again.
     pub(crate) restored: u64,
     /// Seqs that hold another record than the one that was acknowledged.
@@ -252,10 +254,12 @@ impl RedisMessageStore {
         if self.is_put_back(lane, &lineage) {
             return Ok(None);
         }
-        let report = self.put_back(lane, &lineage).await?;
+        let mut report = self.put_back(lane, &lineage).await?;
         if report.holes.is_empty() {
             self.pass_barrier(&lineage).await?;
             self.tell_put_back(lane, &lineage).await?;
+        } else {
+            report.others_have_tried = self.tell_tried(lane, &lineage).await?;
         }
         Ok(Some((lineage, report)))
     }

@@ -11,7 +11,7 @@ use crate::hot::{Archived, Founding, Hole, HotError, Lineage, PageStart, PutBack
 /// Other writers have this long to put back what comes before: they look every half second, and no commit is taken for
 /// longer (`QUARANTINE_MS` in `lineage.lua`).
 const OTHERS_WAIT: Duration = Duration::from_secs(2);
-/// One that waits at a lower seq and has not come on for this long does not hold up the others.
+/// One that waits at a lower seq, or has put back nothing, and has not come on for this long does not hold up the others.
 const STUCK: Duration = Duration::from_secs(10);
 
 /// What a look at Redis did.
@@ -71,7 +71,8 @@ impl TieredMessageStore {
             self.tell_result(put_back);
         }
         for hole in &put_back.holes {
-            if put_back.age > STUCK || (hole.is_lowest && put_back.age > OTHERS_WAIT) {
+            let is_next = hole.is_lowest && put_back.others_have_tried && put_back.age > OTHERS_WAIT;
+            if is_next || put_back.age > STUCK {
                 self.bridge(hole, lineage, now).await?;
             }
         }

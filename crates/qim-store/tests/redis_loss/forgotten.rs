@@ -5,7 +5,7 @@ use std::time::Duration;
 use qim_core::RetentionClass::Default as DefaultClass;
 use qim_store::TieredMessageStore;
 use qim_store::tiered::TieredDraft;
-use qim_testkit::RedisServer;
+use qim_testkit::{FaultMode, FaultProxy, RedisServer};
 
 use crate::support::*;
 use crate::{Writer, check, connect_again, copy, history};
@@ -214,4 +214,34 @@ async fn a_retry_after_a_loss_is_looked_up_also_where_the_clock_of_the_writer_is
     }
     let again = again.unwrap();
     assert_eq!((again[0].seq, again[0].duplicate), (first[0].seq, true));
+}
+
+/// Its answers are lost for longer than the others wait for who comes before.
+#[tokio::test]
+async fn a_living_writer_that_could_not_put_back_anything_yet_is_waited_for() {
+    let tiers = tiers();
+    let link = FaultProxy::start(tiers.redis.addr());
+    let url = format!("sqlite:{}", tiers.dir.path().join("archive.db").display());
+    let hot = connect_to(&tiers.redis.url_by(link.addr()));
+    let mut slow = Writer::of(TieredMessageStore::with_trim(hot, open_archive(&url), WINDOW));
+    let mut quick = Writer::of(tiers.store.clone());
+    slow.send("c", 0..3).await;
+    quick.send("c", 3..5).await;
+    for writer in [&slow, &quick] {
+        writer.look().await;
+    }
+    tiers.redis.command(&["FLUSHALL"]);
+    link.set(FaultMode::DropReplies);
+    let end = tokio::time::Instant::now() + 5 * SECOND;
+    let look_on = async |writer: &Writer| {
+        while tokio::time::Instant::now() < end {
+            writer.look().await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    tokio::join!(look_on(&slow), look_on(&quick));
+    link.set(FaultMode::Pass);
+    assert_eq!(quick.send_until_taken(&[&slow], "c", "again").await, 6);
+    check(&[&quick, &slow]).await;
+    assert_eq!(history(&quick.store, "c").await.1, []);
 }

@@ -175,6 +175,14 @@ impl RedisMessageStore {
         self.look(lane, &self.lineages.writer, Archived::NotAsked).await.map(drop)
     }
 
+    /// What is left of the lane's recent acknowledgements waits for what comes before: tells the others. Answers whether it is
+    /// the same with all that live, or they are done.
+    pub(in crate::hot) async fn tell_tried(&self, lane: Lane, lineage: &Lineage) -> Result<bool, HotError> {
+        self.lineages.tried(lane, lineage);
+        self.look(lane, &self.lineages.writer, Archived::NotAsked).await?;
+        Ok(self.lineages.others_have_tried(lane, lineage))
+    }
+
     /// What this writer is called where writers wait for one another.
     pub(in crate::hot) fn writer_token(&self) -> &str {
         &self.lineages.writer
@@ -200,6 +208,7 @@ impl RedisMessageStore {
             call.arg(known.seen_at).arg(if known.recent.is_complete() { "complete" } else { "" });
             call.arg(if self.lineages.is_on_disk(lane) { "disk" } else { "" });
             call.arg(if is_caught_up { "archived" } else { "" });
+            call.arg(known.tried_for.as_deref().unwrap_or_default());
             let others = known.writers.iter().map(|writer| writer.name.as_str());
             others.filter(|name| *name != writer && !name.starts_with('?')).for_each(|name| {
                 call.arg(name);
@@ -217,7 +226,8 @@ impl RedisMessageStore {
             let mut fields = entry.split(' ').map(|field| field.parse::<u64>().unwrap_or(0));
             let put_back_for = fields.next().and_then(|number| u16::try_from(number).ok()).unwrap_or(0);
             let (seen_at, is_ended) = (fields.next().unwrap_or(0), entry.ends_with(" ended"));
-            writers.push(Writer { name: read(name)?, put_back_for, seen_at, is_ended });
+            let has_tried = entry.contains(" tried");
+            writers.push(Writer { name: read(name)?, put_back_for, seen_at, is_ended, has_tried });
         }
         let mut lanes = self.lineages.lanes();
         let known = lanes.entry(lane).or_default();
