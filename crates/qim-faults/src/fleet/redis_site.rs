@@ -1,6 +1,8 @@
 //! The hot tier of a run, and which of its servers a fault happens to.
 
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, bail};
 use qim_testkit::{FaultProxy, RedisCluster, RedisServer, SlotMigration};
@@ -10,6 +12,10 @@ use crate::schedule::PRIMARIES;
 
 /// A replica takes over within two or three of them: within the longest faults, and not within the short ones.
 const NODE_TIMEOUT_MS: &str = "500";
+
+/// How long nodes that have just started refuse slots at most.
+const MOVE_PATIENCE: Duration = Duration::from_secs(8);
+const MOVE_RETRY: Duration = Duration::from_millis(100);
 
 /// The Redis of a run.
 pub(super) enum RedisSite {
@@ -77,13 +83,20 @@ impl RedisSite {
         let is_elsewhere = |shard: &u16| self.node_of(*shard).addr() != self.target().addr();
         let shard = (0..shards).find(is_elsewhere).context("all shards are there already")?;
         moving.store(shard, Ordering::SeqCst);
-        self.migration()?.move_some().map_err(Error::msg)?;
+        // From here on it has begun, whether or not any keys could be moved: a node may have started just now.
+        let _ = self.migration()?.move_some();
         Ok(())
     }
 
     /// The rest of it goes there.
     pub(super) fn finish_move(&self) -> Result<()> {
-        self.migration()?.finish().map_err(Error::msg)
+        let until = Instant::now() + MOVE_PATIENCE;
+        loop {
+            match self.migration().and_then(|migration| migration.finish().map_err(Error::msg)) {
+                Err(_) if Instant::now() < until => thread::sleep(MOVE_RETRY),
+                done => return done,
+            }
+        }
     }
 
     fn migration(&self) -> Result<SlotMigration<'_>> {
