@@ -60,6 +60,8 @@ impl RedisCluster {
         let node = node.arg("cluster-enabled", "yes").arg("cluster-node-timeout", NODE_TIMEOUT_MS);
         // A part of it serves on where another part is gone, as careful operators have it.
         let node = node.arg("cluster-require-full-coverage", "no").arg("repl-diskless-sync-delay", "0");
+        // However old its data is: on a busy machine a replica that was held would be too old for ever.
+        let node = node.arg("cluster-replica-validity-factor", "0");
         ClusterOptions { primaries, replicas: 0, has_links: false, node }
     }
 
