@@ -40,7 +40,8 @@ impl World {
     /// where it says so.
     async fn check_newest_page(&self, conversation: usize) {
         let model = &self.models[conversation];
-        let page = match self.try_pull(model.conversation(), Position::Before(u64::MAX), 7).await {
+        let newest = || self.try_pull(model.conversation(), Position::Before(u64::MAX), 7);
+        let page = match self.once_checked(newest).await {
             Err(PullError::Archive(_)) => return,
             // A dictionary that Redis has lost is in the archive only.
             Err(PullError::Hot(HotError::Unavailable(_))) if self.has_lost => return,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use qim_core::{RetentionClass, UnixMillis};
 use qim_store::hot::{HotError, LINEAGE_WATCH_INTERVAL, Marks};
-use qim_store::tiered::TieredCommitError;
+use qim_store::tiered::{PullError, TieredCommitError};
 
 use crate::step::{CONVERSATIONS, Loss};
 use crate::support::*;
@@ -52,10 +52,7 @@ impl World {
         let (key, draft) = (self.key(conversation), self.new_draft(RetentionClass::Default, self.now));
         let batch = self.as_sent(std::slice::from_ref(&draft));
         for _ in 0..LOOKS_MAX {
-            for writer in &self.writers {
-                // Fails while Redis restarts.
-                let _ = writer.watch_lineage(self.now, false).await;
-            }
+            self.look().await;
             match self.writer().commit(&key, &batch, self.now).await {
                 Ok(answers) => return self.expect_taken(conversation, &draft, &answers),
                 Err(TieredCommitError::Hot(
@@ -65,6 +62,33 @@ impl World {
             }
         }
         panic!("no message was taken any more");
+    }
+
+    /// Every writer looks, as its daemon does every half second.
+    async fn look(&self) {
+        for writer in &self.writers {
+            // Fails while Redis restarts.
+            let _ = writer.watch_lineage(self.now, false).await;
+        }
+    }
+
+    /// What a reader gets who tries again while the writers check. That happens without a loss where the clock of the machine
+    /// is put back to before the last one: to the next new writer Redis is one that may have lost data (ADR 18).
+    pub(crate) async fn once_checked<T>(
+        &self,
+        read: impl AsyncFn() -> Result<T, PullError>,
+    ) -> Result<T, PullError> {
+        for _ in 0..LOOKS_MAX {
+            match read().await {
+                Err(PullError::Hot(HotError::Checking { reason, .. })) if self.has_lost => {
+                    eprintln!("tried again: {reason}");
+                    self.look().await;
+                    tokio::time::sleep(LINEAGE_WATCH_INTERVAL / 5).await;
+                }
+                answer => return answer,
+            }
+        }
+        read().await
     }
 
     /// When a client says that it first tried. A loss is dated by the clock of Redis, which the model's knows nothing of:
