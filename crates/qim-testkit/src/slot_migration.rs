@@ -57,7 +57,9 @@ impl<'a> SlotMigration<'a> {
 
     fn migrate(&self, keys: &[&str]) -> Result<(), String> {
         let (ip, port) = (self.to.addr().ip().to_string(), self.to.addr().port().to_string());
-        let command = [&["MIGRATE", &ip, &port, "", "0", MIGRATE_TIMEOUT_MS, "KEYS"], keys].concat();
+        // A key that is in both is one that a primary had moved before it died, and its replica has still: the slot is its.
+        let command =
+            [&["MIGRATE", &ip, &port, "", "0", MIGRATE_TIMEOUT_MS, "REPLACE", "KEYS"], keys].concat();
         let reply = self.from.command(&command);
         let is_done = matches!(&reply, Reply::Text(text) if text == "OK" || text == "NOKEY");
         if is_done { Ok(()) } else { Err(format!("{command:?}: {reply:?}")) }
