@@ -73,8 +73,9 @@ fn stuck(
     happened: &Happened,
 ) -> Vec<Violation> {
     let damage = set_aside.chunks(2).map(|entry| format!("set aside: {}", entry.join(": ")));
-    let all =
-        recovery.stuck.iter().cloned().chain(unread).chain(damage).chain(happened.ended.iter().cloned());
+    // What else does not work may only follow from what ended.
+    let ended = happened.ended.iter().cloned();
+    let all = ended.chain(recovery.stuck.iter().cloned()).chain(unread).chain(damage);
     let violation = |said| Violation { breach: Breach::Stuck, conversation: 0, seq: 0, number: None, said };
     all.map(violation).collect()
 }

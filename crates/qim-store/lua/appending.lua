@@ -106,3 +106,16 @@ local function register_trim(key, h, oldest)
     idle_remove(shard .. 'idle', shard .. 'stats', id)
   end
 end
+
+-- Enters a conversation in those of both indexes that it belongs into and is not in. Where a node lost data to which the
+-- shard had just moved, key by key, the list may have come without them.
+local function register_again(key, h)
+  if h.last < h.floor then
+    return
+  end
+  local shard, id = names(key)
+  redis.call('ZADD', shard .. 'trim', 'NX', created_at(value_at(key, h, h.floor)), id)
+  if h.archived < h.last then
+    register_unarchived(key, created_at(value_at(key, h, h.archived + 1)))
+  end
+end

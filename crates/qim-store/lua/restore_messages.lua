@@ -131,6 +131,9 @@ local function restore(key, number, first, batch)
   local i = math.max(1, h.last - first + 2)
   local is_hole = i <= ids.count and first + i - 1 > h.last + 1
   local has_list = h.last >= h.floor
+  if h.lineage ~= number and h.lineage ~= number + TOPPED then
+    register_again(key, h)
+  end
   -- A header that says so is settled already.
   if writer ~= '' and not is_hole and h.lineage ~= number and first + ids.count - 1 >= h.last then
     h.lineage = number + TOPPED

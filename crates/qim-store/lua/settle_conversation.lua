@@ -31,6 +31,7 @@ if h.last >= h.floor then
     return { 'behind', h.archived }
   end
   if settled then
+    register_again(key, h)
     h.lineage = number
     store_header(key, h)
   end

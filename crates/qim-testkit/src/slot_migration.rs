@@ -26,6 +26,8 @@ impl<'a> SlotMigration<'a> {
         to: &'a RedisServer,
     ) -> Result<Self, String> {
         let (slot, id) = (slot.to_string(), |node: &RedisServer| cluster.member(node).id);
+        // A node that takes a slot in, while a replica takes over where that comes from, knows of nobody who has it.
+        ok(to, &["CLUSTER", "SETSLOT", &slot, "NODE", &id(from)])?;
         ok(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)])?;
         ok(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)])?;
         Ok(Self { cluster, slot, from, to })

@@ -68,7 +68,7 @@ impl Fleet {
             (Effect::Ahead | Effect::Behind, _) => self.set_clock(fault, 0)?,
             (Effect::CutTail, _) => bail!("only Redis has a tail"),
             (Effect::Lose, _) => self.redis.target().restart_empty(),
-            (Effect::Move, _) => self.redis.finish_move()?,
+            (Effect::Move, _) => self.redis.finish_move(fault.instance)?,
         }
         Ok(())
     }

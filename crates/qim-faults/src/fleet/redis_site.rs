@@ -88,15 +88,23 @@ impl RedisSite {
         Ok(())
     }
 
-    /// The rest of it goes there.
-    pub(super) fn finish_move(&self) -> Result<()> {
+    /// The rest of it goes there, or, as an administrator would have it, to whoever is the primary of this part by now.
+    pub(super) fn finish_move(&self, part: usize) -> Result<()> {
         let until = Instant::now() + MOVE_PATIENCE;
         loop {
+            self.aim_at(part);
             match self.migration().and_then(|migration| migration.finish().map_err(Error::msg)) {
+                // The one that it leaves died when it was to hear of that.
+                Err(_) if self.is_moved() => return Ok(()),
                 Err(_) if Instant::now() < until => thread::sleep(MOVE_RETRY),
                 done => return done,
             }
         }
+    }
+
+    fn is_moved(&self) -> bool {
+        let Self::Cluster { moving, .. } = self else { return false };
+        self.node_of(moving.load(Ordering::SeqCst)).addr() == self.target().addr()
     }
 
     fn migration(&self) -> Result<SlotMigration<'_>> {

@@ -4,6 +4,7 @@
 mod another_server;
 mod archivers;
 mod forgotten;
+mod indexes;
 mod readers;
 #[path = "../support/mod.rs"]
 mod support;
