@@ -173,6 +173,9 @@ impl RedisCluster {
     fn join(&self, buses: &[String]) {
         let (first, primaries) = (self.nodes[0].addr(), self.primaries);
         for (i, node) in self.nodes.iter().enumerate() {
+            // As `redis-cli --cluster create` does: where two have the same, one takes another later, and a replica that has
+            // not heard of that when its primary dies is never elected.
+            ok(node, &["CLUSTER", "SET-CONFIG-EPOCH", &(i + 1).to_string()]).expect("it is new");
             if i < primaries {
                 let (from, to) = self.slots_of_part(i);
                 ok(node, &["CLUSTER", "ADDSLOTSRANGE", &from.to_string(), &to.to_string()])
