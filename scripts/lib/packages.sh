@@ -155,12 +155,12 @@ find_java17() {
   return 1
 }
 
-# Below the range that the kernel gives to outgoing connections, and at random: two scripts that ask at the same time
-# rarely get the same one.
+# Below the range that the kernel gives to outgoing connections, and below the ports that tests keep for servers that come
+# back (crates/qim-testkit/src/ports.rs); at random: two scripts that ask at the same time rarely get the same one.
 free_port() {
   local port
   for _ in {1..200}; do
-    port=$((20000 + (RANDOM * 32768 + RANDOM) % 12000))
+    port=$((10000 + (RANDOM * 32768 + RANDOM) % 10000))
     if ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
       echo "$port"
       return

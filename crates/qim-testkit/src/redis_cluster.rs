@@ -3,7 +3,6 @@ use std::time::Duration;
 
 use crate::eventually::eventually;
 use crate::fault_proxy::FaultProxy;
-use crate::ports::free_port;
 use crate::redis_server::{RedisOptions, RedisServer};
 use crate::resp::{self, Reply};
 use crate::slot_migration::SlotMigration;
@@ -57,7 +56,7 @@ impl RedisCluster {
     /// To be started with something special.
     pub fn options(primaries: usize) -> ClusterOptions {
         let node = RedisServer::options().append_only().arg("appendfsync", "always");
-        let node = node.arg("cluster-enabled", "yes").arg("cluster-node-timeout", NODE_TIMEOUT_MS);
+        let node = node.cluster_node().arg("cluster-node-timeout", NODE_TIMEOUT_MS);
         // A part of it serves on where another part is gone, as careful operators have it.
         let node = node.arg("cluster-require-full-coverage", "no").arg("repl-diskless-sync-delay", "0");
         // However old its data is: on a busy machine a replica that was held would be too old for ever.
@@ -170,8 +169,8 @@ impl RedisCluster {
         self.nodes.iter().filter(|node| resp::command(node.addr(), &["PING"]).is_ok())
     }
 
-    fn join(&self, buses: &[String]) {
-        let (first, primaries) = (self.nodes[0].addr(), self.primaries);
+    fn join(&self) {
+        let (first, primaries) = (&self.nodes[0], self.primaries);
         for (i, node) in self.nodes.iter().enumerate() {
             // As `redis-cli --cluster create` does: where two have the same, one takes another later, and a replica that has
             // not heard of that when its primary dies is never elected.
@@ -182,8 +181,9 @@ impl RedisCluster {
                     .expect("it is taken");
             }
             if i > 0 {
-                let (ip, port) = (first.ip().to_string(), first.port().to_string());
-                ok(node, &["CLUSTER", "MEET", &ip, &port, &buses[0]]).expect("it is taken");
+                let (ip, port) = (first.addr().ip().to_string(), first.addr().port().to_string());
+                let bus = first.bus_port().expect("it is a node").to_string();
+                ok(node, &["CLUSTER", "MEET", &ip, &port, &bus]).expect("it is taken");
             }
         }
         let known = format!("cluster_known_nodes:{}\r\n", self.nodes.len());
@@ -223,21 +223,18 @@ impl ClusterOptions {
 
     /// Starts it, and waits until all nodes agree.
     pub fn start(self) -> RedisCluster {
-        let count = self.primaries + self.replicas;
-        let buses: Vec<String> = (0..count).map(|_| free_port().to_string()).collect();
         let (mut nodes, mut links) = (Vec::new(), Vec::new());
-        for bus in &buses {
-            let options = self.node.clone().arg("cluster-port", bus);
+        for _ in 0..self.primaries + self.replicas {
             if self.has_links {
-                let (node, link) = options.arg("cluster-announce-bus-port", bus).start_behind_proxy();
+                let (node, link) = self.node.clone().start_behind_proxy();
                 nodes.push(node);
                 links.push(link);
             } else {
-                nodes.push(options.start());
+                nodes.push(self.node.clone().start());
             }
         }
         let cluster = RedisCluster { nodes, links, primaries: self.primaries };
-        cluster.join(&buses);
+        cluster.join();
         cluster
     }
 }

@@ -26,7 +26,25 @@ const START_TRIES: usize = 5;
 #[derive(Debug, Clone, Default)]
 pub struct RedisOptions {
     arguments: Vec<String>,
-    is_cluster: bool,
+    mode: Mode,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Mode {
+    #[default]
+    Server,
+    /// Of a cluster, without a slot as yet.
+    ClusterNode,
+    WholeCluster,
+}
+
+/// Where a server listens, on the loopback.
+#[derive(Debug, Clone, Copy)]
+struct Ports {
+    clients: u16,
+    /// For the other nodes of a cluster. By default Redis adds 10 000 to that of the clients: a port that any outgoing
+    /// connection may have.
+    bus: Option<u16>,
 }
 
 /// An append-only file at some moment.
@@ -45,7 +63,7 @@ impl AppendOnlyFile {
 pub struct RedisServer {
     options: RedisOptions,
     dir: TempDir,
-    port: u16,
+    ports: Ports,
     process: Mutex<Option<Child>>,
 }
 
@@ -72,31 +90,24 @@ impl RedisOptions {
     /// It is a Redis Cluster of its own: one node, which has every slot.
     #[must_use]
     pub fn whole_cluster(self) -> Self {
-        Self { is_cluster: true, ..self.arg("cluster-enabled", "yes") }
+        Self { mode: Mode::WholeCluster, ..self }
+    }
+
+    /// It can be a node of a cluster.
+    pub(crate) fn cluster_node(self) -> Self {
+        Self { mode: Mode::ClusterNode, ..self }
     }
 
     /// Starts it, and waits until it answers.
     pub fn start(self) -> RedisServer {
-        self.start_near(free_port)
-    }
-
-    /// The same with a proxy before it; as a node of a cluster it tells everybody to come that way.
-    pub fn start_behind_proxy(self) -> (RedisServer, FaultProxy) {
-        let port = free_port();
-        let proxy = FaultProxy::start((Ipv4Addr::LOCALHOST, port).into());
-        let options = self.arg("cluster-announce-port", &proxy.addr().port().to_string());
-        (options.start_near(|| port), proxy)
-    }
-
-    fn start_near(self, port: impl Fn() -> u16) -> RedisServer {
         let dir = TempDir::with_prefix("qim-redis-").expect("a temporary directory");
         for _ in 0..START_TRIES {
-            let port = port();
-            match launch(&self, dir.path(), port) {
+            let ports = Ports { clients: free_port(), bus: (self.mode != Mode::Server).then(free_port) };
+            match launch(&self, dir.path(), ports) {
                 Ok(child) => {
                     let process = Mutex::new(Some(child));
-                    let server = RedisServer { options: self, dir, port, process };
-                    if server.options.is_cluster {
+                    let server = RedisServer { options: self, dir, ports, process };
+                    if server.options.mode == Mode::WholeCluster {
                         server.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
                         server.await_slots();
                     }
@@ -108,6 +119,15 @@ impl RedisOptions {
             }
         }
         panic!("no port stayed free for {PROGRAM}");
+    }
+
+    /// The same with a proxy before it; as a node of a cluster it tells everybody to come that way.
+    pub fn start_behind_proxy(self) -> (RedisServer, FaultProxy) {
+        // The server has to know the proxy, and gets a port of its own when it starts: nobody comes this way before that.
+        let proxy = FaultProxy::start((Ipv4Addr::LOCALHOST, 0).into());
+        let server = self.arg("cluster-announce-port", &proxy.addr().port().to_string()).start();
+        proxy.lead_new_ones_to(server.addr());
+        (server, proxy)
     }
 }
 
@@ -129,13 +149,18 @@ impl RedisServer {
 
     /// The same by way of a proxy.
     pub fn url_by(&self, addr: SocketAddr) -> String {
-        let scheme = if self.options.is_cluster { "redis-cluster" } else { "redis" };
+        let scheme = if self.options.mode == Mode::WholeCluster { "redis-cluster" } else { "redis" };
         format!("{scheme}://{addr}")
     }
 
     /// Where it listens; the same after a restart.
     pub fn addr(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+        (Ipv4Addr::LOCALHOST, self.ports.clients).into()
+    }
+
+    /// Where it listens for the other nodes, where it is one of a cluster; the same after a restart.
+    pub(crate) fn bus_port(&self) -> Option<u16> {
+        self.ports.bus
     }
 
     /// Sends one command, and waits for its answer.
@@ -161,9 +186,9 @@ impl RedisServer {
     /// Starts it again on the same port and directory, and waits until it answers. Stops it first where it runs.
     pub fn restart(&self) {
         self.stop();
-        let child = launch(&self.options, self.dir.path(), self.port);
+        let child = launch(&self.options, self.dir.path(), self.ports);
         *self.process() = Some(child.unwrap_or_else(|log| panic!("{PROGRAM} did not start again:\n{log}")));
-        if self.options.is_cluster {
+        if self.options.mode == Mode::WholeCluster {
             self.await_slots();
         }
     }
@@ -269,12 +294,15 @@ impl Drop for RedisServer {
 }
 
 /// The error is what it logged.
-fn launch(options: &RedisOptions, dir: &Path, port: u16) -> Result<Child, String> {
+fn launch(options: &RedisOptions, dir: &Path, ports: Ports) -> Result<Child, String> {
     let log = dir.join("redis.log");
     let _ = fs::remove_file(&log);
     let mut command = Command::new(PROGRAM);
     command.args(["--bind", "127.0.0.1", "--save", "", "--enable-debug-command", "local"]);
-    command.args(["--port", &port.to_string()]).arg("--dir").arg(dir).arg("--logfile").arg(&log);
+    command.args(["--port", &ports.clients.to_string()]).arg("--dir").arg(dir).arg("--logfile").arg(&log);
+    if let Some(bus) = ports.bus {
+        command.args(["--cluster-enabled", "yes", "--cluster-port", &bus.to_string()]);
+    }
     command.args(&options.arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = match command.spawn() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -283,7 +311,7 @@ fn launch(options: &RedisOptions, dir: &Path, port: u16) -> Result<Child, String
         started => started.unwrap_or_else(|error| panic!("{PROGRAM}: {error}")),
     };
     let deadline = Instant::now() + START_TIMEOUT;
-    while !answers((Ipv4Addr::LOCALHOST, port).into()) {
+    while !answers((Ipv4Addr::LOCALHOST, ports.clients).into()) {
         if exit_status(&mut child).is_some() {
             return Err(fs::read_to_string(&log).unwrap_or_else(|_| "it left no log".to_owned()));
         }
@@ -354,6 +382,20 @@ mod tests {
         assert!(!waiting.is_finished());
         redis.resume();
         assert_eq!(waiting.join().unwrap().unwrap(), text("PONG"));
+    }
+
+    #[test]
+    fn a_cluster_behind_a_proxy_tells_its_address_and_keeps_a_port_of_ours_for_its_bus() {
+        let (redis, proxy) = RedisServer::options().append_only().whole_cluster().start_behind_proxy();
+        let listens = format!(":{}@{} ", proxy.addr().port(), redis.bus_port().unwrap());
+        for _ in 0..2 {
+            let Reply::Text(nodes) = redis.command(&["CLUSTER", "NODES"]) else { panic!("no list of nodes") };
+            assert!(nodes.contains(&listens), "{nodes}");
+            assert_eq!(resp::command(proxy.addr(), &["PING"]).unwrap(), text("PONG"));
+            redis.kill();
+            redis.restart();
+        }
+        assert_eq!(RedisServer::start().bus_port(), None);
     }
 
     #[test]

@@ -128,10 +128,11 @@ fn status_mib(pid: u32, field: &str) -> Option<f64> {
     Some(kib / 1024.0)
 }
 
-/// A TCP port that is free on the loopback now, below those that the system hands out by itself.
+/// A TCP port that is free on the loopback now: below those that the system hands out by itself, and below those that
+/// tests keep for their servers.
 pub(crate) fn free_port() -> Result<u16> {
     (0..1000)
-        .map(|_| rand::random_range(20_000..32_000_u16))
+        .map(|_| rand::random_range(10_000..20_000_u16))
         .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
         .context("no free port on the loopback")
 }
