@@ -72,8 +72,9 @@ impl World {
         }
     }
 
-    /// What a reader gets who tries again while the writers check. That happens without a loss where the clock of the machine
-    /// is put back to before the last one: to the next new writer Redis is one that may have lost data (ADR 18).
+    /// What a reader gets who tries again while the writers check. On a cluster each shard is through with a loss by itself.
+    /// And where the clock of the machine is put back to before the last loss, the next new writer checks once more: to it
+    /// Redis is one that may have lost data (ADR 18).
     pub(crate) async fn once_checked<T>(
         &self,
         read: impl AsyncFn() -> Result<T, PullError>,
