@@ -388,13 +388,15 @@ mod tests {
     fn a_cluster_behind_a_proxy_tells_its_address_and_keeps_a_port_of_ours_for_its_bus() {
         let (redis, proxy) = RedisServer::options().append_only().whole_cluster().start_behind_proxy();
         let listens = format!(":{}@{} ", proxy.addr().port(), redis.bus_port().unwrap());
-        for _ in 0..2 {
+        let is_there = || {
             let Reply::Text(nodes) = redis.command(&["CLUSTER", "NODES"]) else { panic!("no list of nodes") };
             assert!(nodes.contains(&listens), "{nodes}");
             assert_eq!(resp::command(proxy.addr(), &["PING"]).unwrap(), text("PONG"));
-            redis.kill();
-            redis.restart();
-        }
+        };
+        is_there();
+        redis.kill();
+        redis.restart();
+        is_there();
         assert_eq!(RedisServer::start().bus_port(), None);
     }
 
